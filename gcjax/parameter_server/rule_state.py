@@ -207,7 +207,7 @@ def _decide(rule: Rule, packed_view: PackedView, event: jax.Array) -> PackedView
     is_accepted = decisions.accepts(rule, view, worker, arrives)
     view = decisions.with_message(view, worker, arrives, is_accepted)
     view = view._replace(stopped=view.stopped.at[worker].set(view.stopped[worker] & ~arrives))  # a push answers it
-    may_be_enough_now = (kind == LEAVE) | (kind == NO_EVENT)
+    may_be_enough_now = (kind == LEAVE) | (kind == JOIN) | (kind == NO_EVENT)
     may_commit = is_accepted | (may_be_enough_now & (view.num_uncommitted > 0).any())
     commit = decisions.commit_of(rule, view, worker, may_commit)
     view = decisions.with_commit(rule, view, worker, arrives, commit)

@@ -20,12 +20,14 @@ class _Pushes(NamedTuple):
     Attributes:
       last_time: float seconds, the last push; 0 before there is one.
       previous_time: float seconds, the push before the last one.
+      num_pushes: int32, so many there were, which who joins has none of, whatever its clock is then.
       num_granted: int32, the granted steps that are left, beyond the next one.
       may_go_on: bool, whether the next step is granted, however far ahead the worker is.
     """
 
     last_time: jax.Array
     previous_time: jax.Array
+    num_pushes: jax.Array
     num_granted: jax.Array
     may_go_on: jax.Array
 
@@ -90,7 +92,7 @@ def _threshold_rule(lower: int, max_granted: int) -> Rule:
     def memory(num_workers: int, dtype: jnp.dtype) -> _Pushes:
         """The memory at first: no push, and nothing granted."""
         zero_times, zero_steps = jnp.zeros(num_workers, dtype), jnp.zeros(num_workers, jnp.int32)
-        return _Pushes(zero_times, zero_times, num_granted=zero_steps, may_go_on=zero_steps > 0)
+        return _Pushes(zero_times, zero_times, num_pushes=zero_steps, num_granted=zero_steps, may_go_on=zero_steps > 0)
 
     def remember(view: View, worker: jax.Array) -> _Pushes:
         """The memory after a push of `worker`, now: its times, and the steps that it may take beyond `lower`.
@@ -101,6 +103,7 @@ def _threshold_rule(lower: int, max_granted: int) -> Rule:
         pushes = pushes._replace(
             previous_time=with_entry(pushes.previous_time, worker, pushes.last_time[worker]),
             last_time=with_entry(pushes.last_time, worker, view.now),
+            num_pushes=with_entry(pushes.num_pushes, worker, pushes.num_pushes[worker] + 1),
         )
         num_left = pushes.num_granted[worker]
         num_ahead = view.clock[worker] - slowest_clock(view)  # the clock counts the pushes of each worker
@@ -128,10 +131,9 @@ def _num_steps_to_grant(
     """int32[]: the number of steps, `max_steps` at most, after which the fast worker is predicted to wait least.
 
     Both it and the slowest are predicted to go on at the interval between their last two pushes. 0 if one of them has
-    pushed less than twice. `view.clock int32[W]` are the pushes of each worker.
+    pushed less than twice. `view.clock int32[W]` says how far each worker is.
     """
-    clock = view.clock
-    slow_worker = jnp.argmin(jnp.where(view.alive, clock, jnp.iinfo(jnp.int32).max))
+    slow_worker = jnp.argmin(jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max))
     fast_interval, slow_interval = (pushes.last_time[w] - pushes.previous_time[w] for w in (fast_worker, slow_worker))
     num_steps = jnp.arange(max_granted + 1, dtype=jnp.int32)  # all that can be granted; what follows is of each
     fast_push = pushes.last_time[fast_worker] + num_steps.astype(fast_interval.dtype) * fast_interval
@@ -139,5 +141,6 @@ def _num_steps_to_grant(
     num_slow_pushes = jnp.maximum(jnp.ceil((fast_push - pushes.last_time[slow_worker]) / positive_interval), 1)
     wait = pushes.last_time[slow_worker] + num_slow_pushes * slow_interval - fast_push
     wait = jnp.where(num_steps <= max_steps, jnp.maximum(wait, 0), jnp.inf)  # seconds; the first of equal ones is taken
-    is_predictable = (clock[fast_worker] >= 2) & (clock[slow_worker] >= 2) & (slow_interval > 0)
+    have_pushed_twice = (pushes.num_pushes[fast_worker] >= 2) & (pushes.num_pushes[slow_worker] >= 2)
+    is_predictable = have_pushed_twice & (slow_interval > 0)
     return jnp.where(is_predictable, jnp.argmin(wait).astype(jnp.int32), 0)

@@ -47,7 +47,8 @@ def grouped(
     applies the push on arrival, and reads the newest version. With D the seconds of a unit and its messages:
     `F[n, g] = F[n-1, g] + sum over H rounds of max_{w in g} D[w]` (Basu et al. 2018; the same in the hybrid of
     synchronous groups by workers' speed). One group is `bsp`, groups of one are `asp`. Members' messages share the link
-    of their own group's server, if links are shared.
+    of their own group's server, if links are shared; but with absences, or servers that take time for a message
+    (`Network.service`), which the event queue simulates, there is one server with one link.
 
     Where messages between servers take time (`Network.servers`), the push arrives so much later, and the answer reaches
     the group so much after it: `F[n, g]` grows by both, c_g. The group waits, since it has nothing to go on with. Then

@@ -177,9 +177,11 @@ def _trial_rule(group_by_level: jax.Array, units_of_trial: int, max_seconds: jax
         the groups of the new trial (the next level of `group_by_level`) when it commits next.
         """
         trial: Trial = view.memory
-        # bool[W], who is in the worker's group; bool[], whether the message brings a commit of it, one unit of each.
+        # bool[W], who is in the worker's group; bool[], whether the message brings a commit of it, one unit of each
+        # who is there.
         is_of_group, has_commit = view.memory.group == view.memory.group[worker], rule.commits(view, worker)
-        num_units = trial.num_units + jnp.where(has_commit, is_of_group.sum(dtype=jnp.int32), 0)
+        num_messages = (is_of_group & (view.num_uncommitted > 0)).sum(dtype=jnp.int32)
+        num_units = trial.num_units + jnp.where(has_commit, num_messages, 0)
         has_ended = has_commit & ~trial.is_chosen & (num_units >= units_of_trial)
         is_chosen = trial.is_chosen | (has_ended & (view.now - trial.begin_time <= max_seconds))
         last_level = group_by_level.shape[0] - 1

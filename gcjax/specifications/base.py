@@ -56,6 +56,8 @@ class Action(NamedTuple):
       matches: pure function `(before, after, event) -> bool[]`, whether the step is what the event shows.
       actor: pure function `(state, event) -> component`, who takes it; the worker of the event, or the server, if None.
       enabled_at: the event at which it must be allowed, where this is an earlier one than that which shows its effect.
+        Then `matches` is asked at that one.
+      matches_effect: pure function `(before, after, event) -> bool[]`, asked at `event` where `matches` is not.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Action(NamedTuple):
     matches: Callable[[State, State, Event], jax.Array] = any_step
     actor: Callable[[State, Event], jax.Array] | None = None
     enabled_at: str = ""
+    matches_effect: Callable[[State, State, Event], jax.Array] = any_step
 
 
 class Role(NamedTuple):

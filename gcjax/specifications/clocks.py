@@ -89,7 +89,12 @@ def push_event_arguments(*, commits_are_rounds: bool) -> dict[str, Any]:
         is_in_round = (event.commit == event.unit) & (event.size == before.clock.size)
         return pushes & is_in_round & (event.version == before.clock.min())
 
-    return {"event": UNIT, "enabled_at": BEGIN, "matches": matches}
+    def is_next_commit(before: Any, after: Any, event: Event) -> jax.Array:
+        """bool[]: whether the unit that has arrived is the next commit."""
+        return event.commit == before.clock.sum()
+
+    arguments = {"event": UNIT, "enabled_at": BEGIN, "matches": matches}
+    return arguments if commits_are_rounds else {**arguments, "matches_effect": is_next_commit}
 
 
 def pushing_workers(
@@ -252,7 +257,11 @@ def _bounded_with_members(num_workers: int, staleness: int, alive: jax.Array) ->
         least_clock = jnp.where(jnp.any(alive), slowest_of_alive(state.clock), state.clock.max())
         return state._replace(clock=state.clock.at[worker].max(least_clock))
 
-    action = Action("push", push, event=UNIT, matches=matches, enabled_at=BEGIN)
+    def matches_effect(before: MemberClocks, after: MemberClocks, event: Event) -> jax.Array:
+        """bool[]: whether the unit that has arrived is in the next commit."""
+        return event.commit == before.version
+
+    action = Action("push", push, UNIT, matches, enabled_at=BEGIN, matches_effect=matches_effect)
     return Specification(
         f"ssp({num_workers} workers, staleness {staleness})",
         num_workers,

@@ -6,7 +6,6 @@ version that a worker works on is, is one bit, since no rule asks for more: stal
 off.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,14 +16,13 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, zeros
-from gcjax.specifications.events import COMMIT, UNIT, Event
+from gcjax.specifications.events import COMMIT, UNIT
 from gcjax.specifications.first_arrivals import all_have_pushed, check_num_contributions
 from gcjax.specifications.rounds import (
     adds_one_unit,
     after_commit,
     begin_action,
     commits_all_messages_unless_last,
-    commits_pending_units,
     counted_from_newest,
     is_commit,
 )
@@ -131,7 +129,7 @@ def decoupled_diloco(num_workers: int = 3, *, num_local_steps: int = 2, min_quor
     name = f"decoupled_diloco({num_workers} workers, {num_local_steps} steps, quorum {min_quorum})"
     program = _QuorumProgram(min_quorum, one_push_per_worker=False, may_wait=False, units_per_push=num_local_steps)
     claim = f"a commit takes all pushes, of {num_local_steps} steps each, and of {min_quorum} workers at least"
-    return _with_all_members(name, num_workers, program, claim, commit_matches=commits_all_messages_unless_last)
+    return _with_all_members(name, num_workers, program, claim)
 
 
 def _specification_without_cancelling(
@@ -165,13 +163,9 @@ def _with_all_members(
     num_workers: int,
     program: "_Program",
     claim: str,
-    commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_pending_units,
 ) -> Specification:
-    """The specification if all take part; its `members` gives that for any `alive bool[W]`.
-
-    `commit_matches(before, after, event) -> bool[]`: whether a commit is the one that an event of a run shows.
-    """
-    members = partial(_not_cancelling_with_members, name, num_workers, program, claim, commit_matches)
+    """The specification if all take part; its `members` gives that for any `alive bool[W]`."""
+    members = partial(_not_cancelling_with_members, name, num_workers, program, claim)
     all_alive = np.ones(num_workers, bool)
     return members(all_alive)._replace(members=members)
 
@@ -181,7 +175,6 @@ def _not_cancelling_with_members(
     num_workers: int,
     program: "_Program",
     claim: str,
-    commit_matches: Callable[[Any, Any, Event], jax.Array],
     alive: Any,
 ) -> Specification:
     """The specification of a program if the workers `alive bool[W]` take part.
@@ -193,7 +186,7 @@ def _not_cancelling_with_members(
     units_per_push, may_wait = program.units_per_push, program.may_wait
     begin = begin_action("begin", program.begin, "remaining_units", units_per_push, may_wait=may_wait)
     push = Action("push", program.add_unit, event=UNIT, matches=adds_one_unit)
-    commit = Action("commit", program.commit, event=COMMIT, matches=commit_matches)
+    commit = Action("commit", program.commit, event=COMMIT, matches=commits_all_messages_unless_last)
     return Specification(
         name,
         num_workers,

@@ -179,7 +179,7 @@ class _Program(NamedTuple):
         return self.num_workers + state.group[event.worker]
 
     def _is_commit_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
-        """bool[]: whether this makes the version that the event shows, of all that its group has done.
+        """bool[]: whether this makes the version that the event shows, of all that its group has done and sent.
 
         The event's worker is the lowest in the commit; `group int[W]` is the lowest worker of each one's group.
         """
@@ -187,7 +187,7 @@ class _Program(NamedTuple):
         same_size = jnp.sum(jnp.where(is_member, before.pending_units, 0)) == event.size
         # With codes the lowest of the group may have done nothing, and is not in the commit then.
         is_lowest = (event.worker == before.group[event.worker]) | bool(self.grouping.codes)
-        return (after.version == event.commit + 1) & same_size & is_lowest
+        return (after.version == event.commit + 1) & same_size & is_lowest & (event.num_skipped_messages == 0)
 
     def _is_read_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
         """bool[]: whether the worker's group has read the version that the event shows, and is the one it works in.

@@ -42,6 +42,7 @@ def rennala(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
         has_enough_to_commit=lambda state: state.pending_units.sum() == num_contributions,
         further_invariant=lambda state: state.pending_units.sum() <= num_contributions,
         claim=f"a commit takes {num_contributions} gradients, all on the version that it replaces",
+        commit_matches=commits_pending_units,  # others are ignored
     )
     # No worker in particular is waited for, so it is the same whoever takes part.
     return specification._replace(members=lambda alive: specification)

@@ -67,9 +67,10 @@ def commits_all_messages(before: Any, after: Any, event: Event) -> jax.Array:
 def commits_all_messages_unless_last(before: Any, after: Any, event: Event) -> jax.Array:
     """bool[]: as `commits_all_messages`; the last commit of a record may leave out messages.
 
-    Those that arrive at its very moment may be for a next commit, which the record does not have any more.
+    Those that arrive at its very moment may be for a next commit, which the record does not have any more; but not if
+    their worker has a later one in it.
     """
-    is_commit = commits_pending_units(before, after, event)
+    is_commit = commits_messages_in_order(before, after, event)
     return is_commit & ((event.num_unused_messages == 0) | event.is_last_commit)
 
 
@@ -170,7 +171,7 @@ def specification_of_rounds(
     has_room: Condition = lambda state: jnp.ones((), bool),
     further_invariant: Condition = lambda state: jnp.ones((), bool),
     goes_on_beyond_max: bool = False,
-    commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_pending_units,
+    commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_all_messages_unless_last,
 ) -> Specification:
     """A protocol of rounds.
 
@@ -346,7 +347,7 @@ def rounds_with_choice(
             f"{action} {choice}",
             lambda state, server: (after_commit(state, **{choice_field: choice}), has_enough_to_commit(state)),
             COMMIT,
-            lambda before, after, event: commits_pending_units(before, after, event) & shows(event, choice),
+            lambda before, after, event: commits_all_messages_unless_last(before, after, event) & shows(event, choice),
         )
 
     def server_rule(before: Any, after: Any, server: jax.Array) -> jax.Array:

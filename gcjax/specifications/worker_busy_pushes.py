@@ -129,8 +129,12 @@ class _Program(NamedTuple):
         return (after.version == before.version + num_pushes) & may_read.all()
 
     def commits(self, before: Pushes, after: Pushes, event: Event) -> jax.Array:
-        """bool[]: whether the step makes the version that the event shows, of one unit; with overlap, of several."""
-        return (after.version == event.commit + 1) & (self.overlap | (event.size == 1))
+        """bool[]: whether the step makes the version that the event shows, of one unit; with overlap, of several.
+
+        No message of the worker is left out that it has sent before.
+        """
+        has_units = (self.overlap | (event.size == 1)) & (event.num_skipped_messages == 0)
+        return (after.version == event.commit + 1) & has_units
 
     def canonicalise(self, state: Pushes) -> Pushes:
         """The state with version 1, and versions that were read as newest (1) or older (0)."""

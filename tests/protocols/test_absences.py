@@ -378,3 +378,25 @@ def test_promises_hold_where_much_happens_at_one_moment(name, case):
     check_structure(schedule, protocol)
     kept = check(schedule, protocol.specification(3), memberships=away.memberships(schedule))
     assert kept, str(kept)
+
+
+def test_dssp_predicts_nothing_from_one_push_of_who_has_joined():
+    away = absences(workers=(0,), leave=(0.0,), join=(10.0,))
+    schedule = protocols.dssp(lower=1, span=6)(jnp.array([[3.0, 1.0]] * 40), absences=away)
+    np.testing.assert_allclose(schedule.start[10:20, 1], np.arange(10.0, 40.0, 3.0))  # it waits each time
+
+
+def test_trials_of_groups_count_the_units_of_those_who_are_there():
+    away = absences(workers=(2, 3), leave=(0.0, 0.0))
+    schedule = protocols.progressive_groups(num_rounds=2, no_delay=0.1)(jnp.ones((30, 4)), absences=away)
+    num_workers = (np.asarray(schedule.work) > 0).sum(axis=1)
+    assert num_workers[:9].tolist() == [2] * 8 + [1]  # 2 * 4 units with one group, as many with two, then alone
+
+
+def test_an_initiator_that_joins_with_its_gradient_brings_the_commit():
+    """The first in the order of a round has done its gradient, left, and is back before anybody else is done."""
+    orders = ((key, jax.random.permutation(jax.random.fold_in(key, 0), 3)) for key in map(jax.random.key, range(200)))
+    key = next(key for key, order in orders if order.tolist() == [1, 0, 2])
+    protocol = protocols.eager_sgd(collective="majority", rng_key=key)
+    away = absences(workers=(0, 1), leave=(1.5, 2.0), join=(2.5, 30.0))
+    assert protocol(jnp.array([[1.0, 10.0, 5.0]] * 8), absences=away).time[0] == 2.5

@@ -141,3 +141,12 @@ def test_a_window_is_over_for_all_of_a_compiled_program_or_for_nothing():
     check_structure(quick)
     assert np.isfinite(quick.time).sum() > 9 * 30
     np.testing.assert_allclose(quick.time, jax.jit(schedules_of_runs)(durations, networks).time, rtol=1e-5)
+
+
+@pytest.mark.parametrize("server", [None, 0.0])
+def test_a_grace_window_ends_also_where_another_transfer_ends_at_that_moment(server):
+    """Worker 0 has sent its second gradient, but for the latency, as the window of its first one ends."""
+    protocol = protocols.decoupled_diloco(num_local_steps=1, min_quorum=1, grace_seconds=1.0)
+    network = Network(latency=0.5, server=server)  # a shared link that takes no time is none
+    schedule = protocol(jnp.array([[1.0, 10.0]] * 8), network)
+    np.testing.assert_allclose(schedule.time[:4], [3.0, 4.5, 6.5, 8.5])

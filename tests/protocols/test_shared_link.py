@@ -4,6 +4,7 @@ import functools
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -146,3 +147,12 @@ def test_a_link_that_nobody_waits_for_is_none(name, x64):
 def test_members_of_a_group_share_the_link_of_their_server(x64):
     durations, links = tied_durations(3), random_links(3)
     check_same(shared("grouped", durations, links, SERVER)[0], shared("bsp", durations, links, SERVER)[0])
+
+
+def test_a_message_that_is_under_way_at_the_end_has_not_arrived():
+    schedule = protocols.asp()(jnp.array([[1.0, 1.0, 2.0]] * 2), Network(server=1.0))
+    assert np.isinf(schedule.finish[1, 2]) and np.isfinite(schedule.send_start[1, 2])
+    is_committed = np.zeros(schedule.finish.shape, bool)
+    taken = np.asarray(schedule.worker) >= 0
+    is_committed[np.asarray(schedule.unit)[taken], np.asarray(schedule.worker)[taken]] = True
+    np.testing.assert_array_equal(is_committed, np.isfinite(schedule.finish))

@@ -58,8 +58,10 @@ def on_host(schedule: Schedule) -> Schedule:
     record = Schedule(*(np.asarray(x) for x in schedule))  # type: ignore[arg-type]
     is_contribution = (record.worker >= 0) & np.isfinite(record.time)[:, None]
     num_units, num_workers = record.start.shape
+    happens = np.isfinite(record.time)
     holds_of_rule = {
         "times must be numbers": not np.isnan(record.time).any(),
+        "commits that never happen must be the last ones": (happens[:-1] | ~happens[1:]).all(),
         f"workers must be below {num_workers}": (record.worker < num_workers).all(),
         f"units must be among the {num_units} sampled ones": (
             ~is_contribution | ((record.unit >= 0) & (record.unit < num_units))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gcjax.protocols.conformance import left_out
 from gcjax.protocols.conformance.committed_units import CommittedUnits, committed_units, last_arrival, on_host
 from gcjax.protocols.conformance.structure import ROUNDING
 from gcjax.protocols.schedule import Schedule
@@ -64,6 +65,10 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
         for kind, columns_of in columns_functions.items()
         if kind in kinds
     }
+    if SEND not in kinds:  # where a message is sent its worker reads, and otherwise when a unit starts
+        for kind in {STEP, MESSAGE} & columns_by_kind.keys():
+            columns = columns_by_kind[kind]
+            columns["is_premature"] = columns.get("is_premature", False) | _is_read_early(record, columns)
     sort_keys = [_complete_columns(columns, ("time", *_TIE_BREAKERS)) for columns in columns_by_kind.values()]
     event_order = _time_order(sort_keys, record)
     if BEGIN in kinds:
@@ -156,41 +161,13 @@ def _commit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
         "size": committed.num_units,
         "group": committed.lowest_worker,
         "max_units_in_next_commit": max_units_in_next_commit,
-        "num_unused_messages": _num_unused_messages(record, committed),
-        "num_skipped_messages": _num_skipped_messages(record, committed),
+        "num_unused_messages": left_out.num_unused_messages(record, committed),
+        "num_skipped_messages": left_out.num_skipped_messages(record, committed),
         "column": np.append(committed.first_column, np.int32(-1))[1:],
         "is_premature": np.bincount(committed.commit, committed.is_late, num_commits) > 0,  # a unit in it is late
         "commit_order": np.arange(num_commits, dtype=np.int32),
         "unit_order": record.start.shape[0],  # T for all, behind the numbers of all units
     }
-
-
-def _num_unused_messages(record: Schedule, committed: CommittedUnits) -> np.ndarray:
-    """int32[E]: the messages that have arrived since the commit before, by this one, and are in no commit.
-
-    Of several commits at the moment of an arrival it counts at the last one, since it may have come after the others.
-    """
-    commit_time = record.time[: committed.lowest_worker.size]
-    is_unused = np.isfinite(record.send_start) & (record.finish <= commit_time.max(initial=-np.inf))  # [T, W]
-    is_unused[committed.unit, committed.worker] = False
-    arrival = record.finish[is_unused]
-    last_commit_until = np.searchsorted(commit_time, arrival, side="right") - 1
-    next_commit = np.maximum(np.searchsorted(commit_time, arrival), last_commit_until)
-    return np.bincount(next_commit, minlength=commit_time.size).astype(np.int32)
-
-
-def _num_skipped_messages(record: Schedule, committed: CommittedUnits) -> np.ndarray:
-    """int32[E]: the messages in no commit whose worker has a later one, the next of which is in this commit."""
-    is_skipped = np.isfinite(record.send_start) & np.isfinite(record.finish)  # [T, W]
-    is_skipped[committed.unit, committed.worker] = False
-    unit, worker = np.nonzero(is_skipped)
-    num_units = record.start.shape[0]
-    # The next committed unit of the same worker; they are ordered by worker and unit.
-    next_committed = np.searchsorted(committed.worker * np.int64(num_units) + committed.unit, worker * num_units + unit)
-    worker_of_next, commit_of_next = np.append(committed.worker, -1), np.append(committed.commit, -1)
-    is_same_worker = worker_of_next[next_committed] == worker
-    skipped_at = commit_of_next[next_committed[is_same_worker]]
-    return np.bincount(skipped_at, minlength=committed.lowest_worker.size).astype(np.int32)
 
 
 def _unit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
@@ -225,6 +202,12 @@ def _step_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     never_ends = ~np.isfinite(finish[committed.unit, committed.worker])
     time = record.compute_end[committed.unit, committed.worker]
     return {**columns, "time": time, "is_premature": never_ends, "commit_order": columns["version"]}
+
+
+def _is_read_early(record: Schedule, columns: Columns) -> np.ndarray:
+    """bool[events]: whether the event's unit started with a version that was not there yet."""
+    start = record.start[columns["unit"], columns["worker"]]
+    return columns["version"] > np.searchsorted(record.time, start * (1 + ROUNDING), side="right")
 
 
 def _message_columns(record: Schedule, committed: CommittedUnits) -> Columns:
@@ -273,8 +256,8 @@ def _begin_columns(
     last_row = np.append(first_row[1:], committed.unit.size)[: first_row.size] - 1  # none if there are no messages
     worker, unit, commit = committed.worker[first_row], committed.unit[first_row], committed.commit[first_row]
     version = np.asarray(record.read[committed.unit[last_row], committed.worker[last_row]])  # for the last unit
-    last_message = last_arrival(record, worker, unit)
-    time = np.maximum(record.start[unit, worker], last_message)
+    last_message, start = last_arrival(record, worker, unit), record.start[unit, worker]
+    time = np.where(last_message <= start * (1 + ROUNDING), start, last_message)
     begins = {
         "kind": KINDS.index(BEGIN),
         "time": time,
@@ -352,9 +335,9 @@ def _begin_positions(
 def _ambiguous_begin_times(record: Schedule, committed: CommittedUnits) -> np.ndarray:
     """float[E + 1] seconds: for each version, the time of the commit after it, where that time alone gives no order.
 
-    That is where the commit has a unit of no length, which was begun at the very moment of the commit: other workers
-    may then have begun before the commit or after it. Elsewhere inf, since those who begin at the moment of a commit do
-    so after it.
+    That is where the commit, or one after it at the same moment, has a unit of no length, which was begun at this very
+    moment: other workers may then have begun before the commit or after it. Elsewhere inf, since those who begin at the
+    moment of a commit do so after it.
 
     Args:
       record: the record in numpy arrays; unit n of worker w begins at `record.start[n, w]`, commit e is at
@@ -362,9 +345,15 @@ def _ambiguous_begin_times(record: Schedule, committed: CommittedUnits) -> np.nd
       committed: the units that are in commits.
     """
     begins_at_commit = record.start[committed.unit, committed.worker] >= record.time[committed.commit]
+    commit_time = record.time[: committed.lowest_worker.size]
+    # Of the commits of one moment, the last that has such a unit: it leaves those before it open, too.
+    moments, moment_of_commit = np.unique(commit_time, return_inverse=True)
+    last_of_moment = np.full(moments.size, -1)
     commit = committed.commit[begins_at_commit]
+    np.maximum.at(last_of_moment, moment_of_commit[commit], commit)
+    is_open = np.arange(commit_time.size) <= last_of_moment[moment_of_commit]
     replacement_time = np.full(record.time.size + 1, np.inf)
-    replacement_time[commit] = record.time[commit]  # commit e replaces version e
+    replacement_time[: commit_time.size][is_open] = commit_time[is_open]  # commit e replaces version e
     return replacement_time
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gcjax.protocols.conformance.lanes import Lanes
 from gcjax.specifications import Specification
-from gcjax.specifications.base import Action, Relation
+from gcjax.specifications.base import Action, Relation, any_step
 from gcjax.specifications.events import KINDS, Event
 
 MIN_PADDED_ROWS = 64
@@ -83,7 +83,7 @@ class Programs:
         self._violations_programs = {
             kind: jax.jit(jax.vmap(partial(self._violations_of_one, kind)))
             for kind, actions in self.actions_of_kind.items()
-            if any(_must_be_allowed_at(action, kind) for _, action in actions)
+            if any(_must_be_allowed_at(action, kind) or _shows_effect_at(action, kind) for _, action in actions)
         }
         self._replay = jax.jit(lambda state, events: jax.lax.scan(self._advance, state, events)[1])
         self.lanes = None if specification.replay is None else Lanes(specification, self._checked_step)
@@ -222,8 +222,9 @@ class Programs:
             component = event.worker if is_worker else jnp.full_like(event.worker, self.specification.num_workers)
         after, is_allowed = action.move(state, component)
         after = jax.tree.map(lambda x, y: jnp.asarray(x).astype(y.dtype), after, state)
-        if not _must_be_allowed_at(action, kind):  # that is asked at another event, and if it agrees
-            return jnp.where(is_allowed, FITS, AGREES), after, component
+        if not _must_be_allowed_at(action, kind):  # that is asked at another event
+            agrees = action.matches_effect(state, after, event)
+            return jnp.where(agrees, jnp.where(is_allowed, FITS, AGREES), MEANT), after, component
         agrees, doing_nothing_agrees = action.matches(state, after, event), action.matches(state, state, event)
         fits = agrees & is_allowed
         rests = doing_nothing_agrees & ~fits
@@ -240,6 +241,11 @@ def programs_of(specification: Specification) -> Programs:
 def _must_be_allowed_at(action: Action, kind: str) -> bool:
     """Whether an action must be allowed at events of this kind."""
     return kind == (action.enabled_at or action.event)
+
+
+def _shows_effect_at(action: Action, kind: str) -> bool:
+    """Whether events of this kind show more of the action than those at which it must be allowed."""
+    return kind == action.event and action.matches_effect is not any_step
 
 
 def _are_equal(state: State, other: State) -> jax.Array:

@@ -106,7 +106,11 @@ class Queue(TurnQueue):
         """
         state = self.with_begun_turns(self.with_constant_alive(state))
         worker, next_time = self.first_phase_end(state)
-        change, alarm_rings = self.next_change(state), jnp.zeros((), bool)
+        change, alarm_rings, alarm_time = (
+            self.next_change(state),
+            jnp.zeros((), bool),
+            jnp.full_like(next_time, jnp.inf),
+        )
         if self.rule.alarm is not None:
             alarm_time = self._alarm_time(state.view)
             alarm_rings, next_time = alarm_time < next_time, jnp.minimum(alarm_time, next_time)
@@ -125,10 +129,10 @@ class Queue(TurnQueue):
         # `arrives`: bool[], whether a message of this worker does.
         state, arrives = self.with_event_at(state._replace(is_running=is_running), now, worker, phase_ends)
         others_may_begin = alarm_rings & is_running
-        asks_for_commit = others_may_begin
+        asks_for_commit = is_running & (alarm_time <= next_time)  # also if a phase ends at its moment
         if change is not None:
-            state, worker, leaves = self._with_change(state, change, worker, arrives)
-            asks_for_commit |= leaves
+            state, worker, has_changed = self._with_change(state, change, worker, arrives)
+            asks_for_commit |= has_changed
             others_may_begin = jnp.ones((), bool)
         state = state._replace(sender=worker, asks_everybody=state.asks_everybody | others_may_begin)
         return self._with_message(state, worker, arrives, asks_for_commit)
@@ -166,7 +170,7 @@ class Queue(TurnQueue):
           arrives: as said.
 
         Returns:
-          The state; int32[], whose event it is, that of the message or of the change; and bool[], whether it leaves.
+          The state; int32[], whose event it is, that of the message or of the change; and bool[], whether it is this.
         """
         assert state.presence is not None
         happens = state.is_running & (change.time == state.view.now)
@@ -183,7 +187,7 @@ class Queue(TurnQueue):
         if self.keeps_version:
             view = view._replace(version=jnp.where(is_changing_worker & joins, presence.last_version, view.version))
         view = decisions.with_membership(view, worker, leaves, joins)
-        return state._replace(view=view, presence=presence), worker, leaves
+        return state._replace(view=view, presence=presence), worker, happens
 
     def _alarm_time(self, view: View) -> jax.Array:
         """float[] seconds: when to look again although nothing has happened; inf for never."""
@@ -214,12 +218,12 @@ class Queue(TurnQueue):
     def _with_message(self, state: State, worker: jax.Array, arrives: jax.Array, asks_for_commit: jax.Array) -> State:
         """The state after the message of a worker has arrived, and after the commit that it may bring.
 
-        An alarm, or a worker that has left, may bring one, too.
+        An alarm, or a worker that has left or joined, may bring one, too.
 
         The worker's turn ends, and it becomes idle. Where the rule does not say whose messages a commit takes, each
         takes all since the last one, so that the commit of a message is known on arrival; otherwise it is known when
         it is taken. A message that the rule ignores is in none. If neither `arrives bool[]` nor `asks_for_commit
-        bool[]` (the alarm, the leaving), nothing changes.
+        bool[]` (the alarm, the change), nothing changes.
         """
 
         def sender_states_and_counts(
