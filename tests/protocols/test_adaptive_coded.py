@@ -360,7 +360,11 @@ def test_a_record_is_held_against_the_code_that_its_round_used():
             kept = protocols.check(
                 damaged(schedule, "work", commit, used * W + worker, one_less[worker]), specification
             )
-            assert bool(kept) == exact(one_less), (commit, worker)
+            # Not enough; or a chunk is left out that a message has, which has arrived.
+            is_message_left_out = np.isfinite(
+                schedule.send_start[schedule.unit[commit, used * W + worker] + work[worker] - 1, worker]
+            )
+            assert bool(kept) == (exact(one_less) and not is_message_left_out), (commit, worker)
             num_caught += not kept
     assert num_caught > 8
 

@@ -66,8 +66,7 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
         if kind in kinds
     }
     if SEND not in kinds:  # where a message is sent its worker reads, and otherwise when a unit starts
-        for kind in {STEP, MESSAGE} & columns_by_kind.keys():
-            columns = columns_by_kind[kind]
+        for columns in (columns_by_kind[kind] for kind in (STEP, MESSAGE) if kind in kinds):
             columns["is_premature"] = columns.get("is_premature", False) | _is_read_early(record, columns)
     sort_keys = [_complete_columns(columns, ("time", *_TIE_BREAKERS)) for columns in columns_by_kind.values()]
     event_order = _time_order(sort_keys, record)
@@ -395,9 +394,7 @@ def _clipped_to_own_pushes(
         position_of_its_commit = position_of_event[first_event_of_kind[COMMIT] + committed.commit[first_row - 1]]
         commit_follows = (position_of_its_commit == previous_position + 1) & follows_commit
         previous_position = previous_position + commit_follows
-    has_pushed_before = np.append(False, committed.worker[first_row[1:]] == committed.worker[first_row[:-1]])[
-        : first_row.size
-    ]
+    is_same_worker = committed.worker[first_row[1:]] == committed.worker[first_row[:-1]]
+    has_pushed_before = np.append(False, is_same_worker)[: first_row.size]
     min_position = np.where(has_pushed_before, previous_position + 1, 0)
-    max_position = push_position[first_row]
-    return np.minimum(np.maximum(begin_position, min_position), max_position)
+    return np.minimum(np.maximum(begin_position, min_position), push_position[first_row])
