@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from gcjax import analysis, codes, config, files
+from gcjax.analysis.styles import COLOURS
 from gcjax.codes import assignments, diagnostics
 from gcjax.progress import Progress
 from gcjax.tables import RichTable
@@ -241,18 +242,24 @@ def _cells(row: Row, safe: float) -> list[str]:
     return [row.code, *counts, f"{row.typical:.3g}", f"{row.worst:.3g}", *errors, types[0] if types else "none"]
 
 
+_LOOKS = "o-", "s--", "^:", "v-."
+"""Markers and dashes of lines that share a colour."""
+
+
 def _draw_codes(rows: list[Row], file: Path) -> None:
     """Draws the float32 error against n workers: a panel for each number of stragglers, a line for each code and L."""
     straggler_counts = sorted({row.s for row in rows})
     figure = files.figure(4.2 * len(straggler_counts), 4.6)
     panels = figure.subplots(1, len(straggler_counts), sharey=True, squeeze=False)[0]
+    lines = sorted({(row.code, row.L) for row in rows})
     for panel, num_stragglers in zip(panels, straggler_counts, strict=True):
-        for i, (code, num_blocks) in enumerate(sorted({(row.code, row.L) for row in rows})):
+        for i, (code, num_blocks) in enumerate(lines):  # each looks the same in all panels
             rows_of_line = [row for row in rows if (row.code, row.s, row.L) == (code, num_stragglers, num_blocks)]
             num_workers, errors = [row.n for row in rows_of_line], [row.float32 for row in rows_of_line]
-            marker = "os^vD"[i % 5]
+            num_colours = len(COLOURS)
+            colour, look = COLOURS[i % num_colours], _LOOKS[i // num_colours % len(_LOOKS)]
             if rows_of_line:
-                panel.plot(num_workers, errors, marker + "-", label=f"{code}, L={num_blocks}")
+                panel.plot(num_workers, errors, look, color=colour, label=f"{code}, L={num_blocks}")
         panel.set(title=f"{num_stragglers} stragglers", xlabel="workers n", xscale="log", yscale="log")
     panels[0].set_ylabel("largest relative error in float32")
     handle_of_label = {
