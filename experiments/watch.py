@@ -39,8 +39,10 @@ NUM_PROCESSES = 4
 DUTY_CYCLES = ((0.02, 0.02), (0.1, 0.1))
 """(seconds stopped, seconds running)."""
 _PROCESS_COLUMN, _STEP_COLUMN = 0, 1  # of the rows of a shared folder
-GAP = 4 * WINDOW
+GAP_STEPS = 4 * WINDOW
 """Steps between two episodes in which nobody is stopped."""
+STOPPED_SECONDS = 0.05 * WINDOW
+"""Of an episode."""
 HEADS = (
     "step", "stopped, running", "episodes", "named within 20", "steps to it", "named before", "others named",
     "persistent",
@@ -93,7 +95,7 @@ def wait_for_step(folder: Path, step: int, processes: list[subprocess.Popen[byte
     return last_step >= step
 
 
-def stop_in_turn(process: subprocess.Popen[bytes], stopped: float, running: float, seconds: float) -> None:
+def stop_and_continue(process: subprocess.Popen[bytes], stopped: float, running: float, seconds: float) -> None:
     """Stops and continues a process in turn, `stopped` and `running` seconds, for `seconds`; leaves it running."""
     deadline = time.monotonic() + seconds
     try:
@@ -109,19 +111,19 @@ def stop_in_turn(process: subprocess.Popen[bytes], stopped: float, running: floa
 def run(
     kind: str, folder: Path, num_steps: int, num_products: int, duty_cycle: tuple[float, float] | None
 ) -> list[Episode]:
-    """Runs a group, and stops its processes in turn, with `GAP` steps in between; with no duty cycle nobody.
+    """Runs a group, and stops its processes in turn, with `GAP_STEPS` steps in between; with no duty cycle nobody.
 
     Each is stopped and continued for a second. A `RuntimeError` with the log of a process that has failed.
     """
     episodes: list[Episode] = []
     with members(kind, folder, num_steps, num_products) as processes:
-        begin_step = GAP
-        while duty_cycle and wait_for_step(folder, begin_step, processes) and begin_step + 2 * GAP < num_steps:
+        begin_step = GAP_STEPS
+        while duty_cycle and wait_for_step(folder, begin_step, processes) and begin_step + 2 * GAP_STEPS < num_steps:
             seconds_stopped, seconds_running = duty_cycle
             worker, begin_time = len(episodes) % NUM_PROCESSES, time.time()
-            stop_in_turn(processes[worker], seconds_stopped, seconds_running, seconds=WINDOW * 0.05)
+            stop_and_continue(processes[worker], seconds_stopped, seconds_running, seconds=STOPPED_SECONDS)
             episodes.append(Episode(worker, begin_time, time.time()))
-            begin_step = _last_step(folder) + GAP
+            begin_step = _last_step(folder) + GAP_STEPS
         statuses = [process.wait() for process in processes]
     if any(statuses):
         raise RuntimeError(f"a process has failed: {(folder / f'log.{np.argmax(statuses)}').read_text()}")

@@ -342,10 +342,12 @@ def _train_on_mesh(
     begin_time, runs = time.perf_counter(), []
     training_to_end_of_schedule = training._replace(num_commits=None)
     num_runs = len(inputs.durations)
-    goes_on_beyond_time = inputs.absences is not None or inputs.network.service is not None
+    is_simulated_to_the_end = inputs.absences is not None or inputs.network.service is not None
     for run_number in range(num_runs):
         arguments = {**training_to_end_of_schedule._asdict(), **_run_slice(inputs, run_number)._asdict()}
-        if goes_on_beyond_time:  # by the event queue; a known schedule is compiled anew for each run
+        if (
+            is_simulated_to_the_end
+        ):  # and not to `seconds`, by the event queue; a known schedule is compiled for each run
             known_schedule = truncate(_run_slice(schedule, run_number), seconds)
             arguments |= {"protocol": with_known_schedule(training.protocol, known_schedule), "absences": None}
         identity = f"{config.text()}\nscheme = {scheme}, seed {run_number}"

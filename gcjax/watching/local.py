@@ -23,12 +23,12 @@ def local(function: Callable[..., Any]) -> Callable[..., Any]:
     outputs = Outputs(function)
 
     @functools.wraps(function)
-    def timed(*args: Any, **kwargs: Any) -> Any:
+    def function_with_noted_end(*args: Any, **kwargs: Any) -> Any:
         """The result of the function; when it is there is noted."""
         result = function(*args, **kwargs)
         watch = under_way.of_this_thread.watch
         if watch is not None:
-            watch.note_local(outputs, result)
+            watch.note_end_of_local_work(outputs, result)
         return result
 
-    return timed
+    return function_with_noted_end

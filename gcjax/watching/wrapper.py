@@ -94,7 +94,7 @@ class Watch:
         """Closes it."""
         self.close()
 
-    def note_local(self, outputs: Outputs, output: Any) -> None:
+    def note_end_of_local_work(self, outputs: Outputs, output: Any) -> None:
         """A local part of the step that is under way has returned this."""
         if self._recorder is not None:
             copies = outputs.copied_numbers(output) if outputs.needs_copies else ()

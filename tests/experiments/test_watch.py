@@ -44,7 +44,7 @@ def test_who_is_not_named_and_who_is_named_instead(recorded):
 def test_a_stopped_process_is_left_running():
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        watch.stop_in_turn(process, stopped=0.01, running=0.01, seconds=0.05)
+        watch.stop_and_continue(process, stopped=0.01, running=0.01, seconds=0.05)
         process.communicate(b"\n", timeout=60)
         assert process.returncode == 0
     finally:

@@ -8,7 +8,7 @@ from gcjax.codes.ordering.slack import INFINITE, RemainingWork, remaining_work, 
 NUM_STEPS = 40  # in which the weights of the chunks are improved
 SHARPNESS = 8.0  # of the weights at the end: a chunk with 1/8 less slack weighs e times as much
 ROUNDING = 1e-9  # by which a sum of floats may miss a whole number or zero
-MAX_TABLE = 600  # load times holders counted, beyond which `counting_bound` is not tried
+MAX_TABLE_ENTRIES = 600  # load times holders counted, beyond which `slack_bound_by_counting` is not tried
 MAX_PROGRAMS = 100  # linear programs that are solved for one value of the slack
 PRICE_SCALE = 10**6  # prices are rounded to multiples of 1/PRICE_SCALE and then checked in whole numbers
 
@@ -28,10 +28,10 @@ def min_slack_bound(assignment: Assignment, chunk_holders: Holders, num_blocks: 
     # The weights float[N] are large for the chunks that bind most.
     mean_bound, weights = weighted_mean_bound(assignment, work)
     all_chunks = np.ones(weights.size, dtype=bool)
-    bound = counting_bound(work, all_chunks, num_blocks, bound=min(first_bound, mean_bound))
+    bound = slack_bound_by_counting(work, all_chunks, num_blocks, known_bound=min(first_bound, mean_bound))
     # Once more for the chunks that bind most, if these are not all.
     is_binding = weights > weights.max() / 2
-    return bound if is_binding.all() else counting_bound(work, is_binding, num_blocks, bound=bound)
+    return bound if is_binding.all() else slack_bound_by_counting(work, is_binding, num_blocks, known_bound=bound)
 
 
 def weighted_mean_bound(assignment: Assignment, work: RemainingWork) -> tuple[int, np.ndarray]:
@@ -81,8 +81,8 @@ def weighted_mean_bound(assignment: Assignment, work: RemainingWork) -> tuple[in
     return int(np.floor(bound + ROUNDING)), best_weights
 
 
-def counting_bound(work: RemainingWork, selected: np.ndarray, num_blocks: int, bound: int) -> int:
-    """The largest value up to `bound` of the smallest slack that counting the remaining works does not refute.
+def slack_bound_by_counting(work: RemainingWork, selected: np.ndarray, num_blocks: int, known_bound: int) -> int:
+    """The largest value up to `known_bound` of the smallest slack that counting the remaining works does not refute.
 
     Only the chunks `selected` (bool[N]) are looked at. Of k remaining works that they have at a worker, the i-th
     largest is at most the load + 1 - i, and larger ones do no harm: so let them be these. A chunk with the slack t
@@ -92,25 +92,27 @@ def counting_bound(work: RemainingWork, selected: np.ndarray, num_blocks: int, b
     that a chunk can take, made when needed (Gilmore and Gomory 1961).
     """
     load = int(work.loads.max())
-    if load * int(work.num_slack_terms[selected].max()) > MAX_TABLE:
-        return bound
+    if load * int(work.num_slack_terms[selected].max()) > MAX_TABLE_ENTRIES:
+        return known_bound
     is_selected_chunk_or_none = np.append(selected, False)
     num_selected = is_selected_chunk_or_none[work.chunks].sum(axis=1)[:, None]  # of each worker
     work_values, loads = np.arange(1, load + 1), work.loads[:, None]
     num_of_each_work = ((work_values <= loads) & (work_values > loads - num_selected)).sum(axis=0)
     num_slack_terms_of_kind, num_chunks_of_kind = np.unique(work.num_slack_terms[selected], return_counts=True)
-    unrefuted, upper_bound = -1, bound  # all above `upper_bound` is refuted
-    target = bound
-    while unrefuted < upper_bound:
-        if _is_refuted(target, num_of_each_work, num_slack_terms_of_kind, num_chunks_of_kind, num_blocks):
-            upper_bound = target - 1
+    largest_possible, upper_bound = -1, known_bound  # what is above `upper_bound` is refuted; no slack is below 0
+    target_slack = known_bound
+    while largest_possible < upper_bound:
+        if _slack_is_impossible(
+            target_slack, num_of_each_work, num_slack_terms_of_kind, num_chunks_of_kind, num_blocks
+        ):
+            upper_bound = target_slack - 1
         else:
-            unrefuted = target
-        target = (unrefuted + upper_bound + 1) // 2
+            largest_possible = target_slack
+        target_slack = (largest_possible + upper_bound + 1) // 2
     return upper_bound
 
 
-def _is_refuted(
+def _slack_is_impossible(
     target: int,
     num_of_each_work: np.ndarray,
     num_slack_terms_of_kind: np.ndarray,

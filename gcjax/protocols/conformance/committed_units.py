@@ -60,7 +60,7 @@ def on_host(schedule: Schedule) -> Schedule:
     num_units, num_workers = record.start.shape
     happens = np.isfinite(record.time)
     holds_of_rule = {
-        "times must be numbers": not np.isnan(record.time).any(),
+        "times must be numbers": not any(np.isnan(times).any() for times in (record.time, record.start, record.finish)),
         "commits that never happen must be the last ones": (happens[:-1] | ~happens[1:]).all(),
         f"workers must be below {num_workers}": (record.worker < num_workers).all(),
         f"units must be among the {num_units} sampled ones": (
