@@ -59,6 +59,7 @@ def m_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: in
         state_of_next_round=rounds.state_of_next_round,
         oldest_is_decodable=rounds.oldest_is_decodable,
         units_of_job=rounds.units_of_job,
+        has_new_job=lambda state: state.num_rounds >= jobs_in_flight - 1,  # the oldest, in each round
     )
     shapes = num_workers, (window - 1, num_workers), (jobs_in_flight, num_workers), (jobs_in_flight, burst, num_workers)
     initial_state = Multiplexed(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))

@@ -30,6 +30,7 @@ class SequentialCode(NamedTuple):
       state_of_next_round: `state -> state`, at the end of a round.
       oldest_is_decodable: `state -> bool[]`, whether the job that must be decodable now is so.
       units_of_job: `(state, job) -> int[]`, the units in the commit of a job, if a round ends in this state.
+      has_new_job: `state -> bool[]`, whether a job can be decoded at the end of this round that could not before.
       units_of_ended_round: the units that a job has from its own round, if this has just ended.
     """
 
@@ -40,6 +41,7 @@ class SequentialCode(NamedTuple):
     state_of_next_round: Callable[[Any], Any]
     oldest_is_decodable: Callable[[Any], jax.Array]
     units_of_job: Callable[[Any, jax.Array], jax.Array]
+    has_new_job: Callable[[Any], jax.Array]
     units_of_ended_round: Callable[[Any, jax.Array], jax.Array] = lambda state, job: jnp.asarray(-1)
 
     def end_round(self, state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
@@ -85,8 +87,12 @@ class SequentialCode(NamedTuple):
         return (event.unit // self.load == before.num_rounds) & is_first
 
     def is_send_after_round(self, before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether the message is one of the round that begins with the step; a round takes `load` units."""
-        return event.unit // self.load == after.num_rounds
+        """bool[]: whether the message is one of the round that begins with the step; a round takes `load` units.
+
+        The round before has ended without a commit, so with no job that can be decoded now.
+        """
+        ends_now = after.num_rounds == before.num_rounds + 1
+        return (event.unit // self.load == after.num_rounds) & ~(ends_now & self.has_new_job(before))
 
     def is_commit_of_event(self, before: Any, after: Any, event: Event) -> jax.Array:
         """bool[]: whether the round that the step ends, or that has just ended, commits the event's job.

@@ -60,6 +60,7 @@ def sr_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: i
         state_of_next_round=rounds.state_of_next_round,
         oldest_is_decodable=rounds.oldest_is_decodable,
         units_of_job=rounds.units_of_job,
+        has_new_job=rounds.has_new_job,
         units_of_ended_round=rounds.units_of_ended_round,
     )
     shapes = num_workers, (window - 1, num_workers), (burst, num_workers)
@@ -115,6 +116,15 @@ class _SelectiveRepeat(NamedTuple):
     def units_of_ended_round(self, state: Repeated, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for the job of the round that has just ended; -1 for other jobs."""
         return jnp.where(job == state.num_rounds - 1, self.load * state.num_tasks_done[0].sum(), -1)
+
+    def has_new_job(self, state: Repeated) -> jax.Array:
+        """bool[]: whether this round's job can be decoded at its end, or that of `burst` rounds ago only now.
+
+        The latter is decodable at the end of this round, as promised, if it was not in its own.
+        """
+        has_own_job = self.has_answered_own_task(state).sum() >= self.num_needed
+        was_undecodable = state.num_tasks_done[-1].sum() < self.num_needed
+        return has_own_job | ((state.num_rounds >= self.burst) & was_undecodable)
 
     def oldest_is_decodable(self, state: Repeated) -> jax.Array:
         """bool[]: whether the job of `burst` rounds ago, if there is one, can be decoded."""
