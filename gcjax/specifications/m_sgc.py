@@ -23,14 +23,14 @@ class Multiplexed(NamedTuple):
     Attributes:
       num_rounds: int[], the rounds that have ended.
       num_answers: int[W], of each in this round: 1 once it has answered.
-      late: int[window - 1, W], who was late in the rounds before, the latest first.
+      was_late: int[window - 1, W], who was late in the rounds before, the latest first.
       uncoded_parts: int[window - 1 + burst, W], the uncoded parts that each has done.
       coded_shares: int[window - 1 + burst, burst, W], who has done its share of which coded part.
     """
 
     num_rounds: Numbers
     num_answers: Numbers
-    late: Numbers
+    was_late: Numbers
     uncoded_parts: Numbers
     coded_shares: Numbers
 
@@ -116,7 +116,7 @@ class _Multiplex(NamedTuple):
         return Multiplexed(
             num_rounds=state.num_rounds + 1,
             num_answers=jnp.zeros_like(state.num_answers),
-            late=late_after_round(state),
+            was_late=late_after_round(state),
             uncoded_parts=with_new_first_row(uncoded_parts, jnp.zeros_like(uncoded_parts[0])),
             coded_shares=with_new_first_row(coded_shares, jnp.zeros_like(coded_shares[0])),
         )

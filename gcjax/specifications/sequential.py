@@ -50,9 +50,9 @@ class SequentialCode(NamedTuple):
         Nobody may be late again `burst` or more rounds after being late in the window, and at most `max_slow` different
         workers are late in it. `num_answers int[W]` is 0 for the late ones of this round; `server` is the only one.
         """
-        is_late, was_late_before = state.num_answers == 0, state.late.any(axis=0)  # in this round, in those before
-        # Rows of `late` are rounds, the last one first: whoever was late `burst` or more rounds ago.
-        must_answer = state.late[self.burst - 1 :].any(axis=0)
+        is_late, was_late_before = state.num_answers == 0, state.was_late.any(axis=0)  # in this round, in those before
+        # Rows of `was_late` are rounds, the last one first: whoever was late `burst` or more rounds ago.
+        must_answer = state.was_late[self.burst - 1 :].any(axis=0)
         num_newly_late = (is_late & ~was_late_before).sum()
         conforms_with_bursts = ~(is_late & must_answer).any() & (
             num_newly_late <= self.max_slow - was_late_before.sum()
@@ -64,7 +64,7 @@ class SequentialCode(NamedTuple):
 
         Late are, in the last window of rounds, at most `max_slow` workers, each within `burst` rounds.
         """
-        late = jnp.concatenate([1 - before.num_answers[None], before.late])  # [window, W], the latest round first
+        late = jnp.concatenate([1 - before.num_answers[None], before.was_late])  # [window, W], the latest round first
         rounds_ago = jnp.arange(late.shape[0])[:, None]
         # [W] each; of who was never late they are the window and -1, which passes.
         last_late = jnp.min(jnp.where(late == 1, rounds_ago, late.shape[0]), axis=0)
@@ -145,7 +145,7 @@ def _answer(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
 
 def late_after_round(state: Any) -> jax.Array:
     """int[window - 1, W]: who was late in the last rounds, that which now ends first."""
-    return with_new_first_row(state.late, 1 - state.num_answers)
+    return with_new_first_row(state.was_late, 1 - state.num_answers)
 
 
 def with_new_first_row(rows: jax.Array, row: jax.Array) -> jax.Array:

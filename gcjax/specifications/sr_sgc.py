@@ -23,14 +23,14 @@ class Repeated(NamedTuple):
     Attributes:
       num_rounds: int[], the rounds that have ended.
       num_answers: int[W], of each in this round: 1 once it has answered.
-      late: int[window - 1, W], who was late in the rounds before.
-      num_tasks_done: int[burst, W], 1 for who has given the task of a job in its own round.
+      was_late: int[window - 1, W], who was late in the rounds before.
+      has_done_task: int[burst, W], 1 for who has given the task of a job in its own round.
     """
 
     num_rounds: Numbers
     num_answers: Numbers
-    late: Numbers
-    num_tasks_done: Numbers
+    was_late: Numbers
+    has_done_task: Numbers
 
 
 @comparable
@@ -78,11 +78,11 @@ class _SelectiveRepeat(NamedTuple):
     load: int
 
     def repeats_old_task(self, state: Repeated) -> jax.Array:
-        """bool[W]: who repeats the task of the job of `burst` rounds ago, the last row of `num_tasks_done` (0 or 1).
+        """bool[W]: who repeats the task of the job of `burst` rounds ago, the last row of `has_done_task` (0 or 1).
 
         They are the first workers that owe it, as many as are missing from the `num_needed` tasks that decode a job.
         """
-        did_old_task = state.num_tasks_done[-1] == 1
+        did_old_task = state.has_done_task[-1] == 1
         owes_task = ~did_old_task & (state.num_rounds >= self.burst)  # there is none in the first rounds
         num_owing_so_far = jnp.cumsum(owes_task)
         num_missing = self.num_needed - did_old_task.sum()
@@ -93,12 +93,12 @@ class _SelectiveRepeat(NamedTuple):
         return (state.num_answers == 1) & ~self.repeats_old_task(state)
 
     def state_of_next_round(self, state: Repeated) -> Repeated:
-        """The state at the beginning of the next round; row 0 of `late` and `num_tasks_done` is that which now ends."""
+        """The state at the beginning of the next round; row 0 of `was_late` and `has_done_task` is the round that ends."""
         return Repeated(
             num_rounds=state.num_rounds + 1,
             num_answers=jnp.zeros_like(state.num_answers),
-            late=late_after_round(state),
-            num_tasks_done=with_new_first_row(state.num_tasks_done, self.has_answered_own_task(state)),
+            was_late=late_after_round(state),
+            has_done_task=with_new_first_row(state.has_done_task, self.has_answered_own_task(state)),
         )
 
     def num_tasks(self, state: Repeated) -> jax.Array:
@@ -106,7 +106,7 @@ class _SelectiveRepeat(NamedTuple):
 
         Of each worker one: given in the job's own round, or by its answer in this one, if that repeats the task.
         """
-        return ((state.num_tasks_done[-1] == 1) | ((state.num_answers == 1) & self.repeats_old_task(state))).sum()
+        return ((state.has_done_task[-1] == 1) | ((state.num_answers == 1) & self.repeats_old_task(state))).sum()
 
     def units_of_job(self, state: Repeated, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for this round's job or that of `burst` rounds ago, at its end; others negative."""
@@ -115,7 +115,7 @@ class _SelectiveRepeat(NamedTuple):
 
     def units_of_ended_round(self, state: Repeated, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for the job of the round that has just ended; -1 for other jobs."""
-        return jnp.where(job == state.num_rounds - 1, self.load * state.num_tasks_done[0].sum(), -1)
+        return jnp.where(job == state.num_rounds - 1, self.load * state.has_done_task[0].sum(), -1)
 
     def has_new_job(self, state: Repeated) -> jax.Array:
         """bool[]: whether this round's job can be decoded at its end, or that of `burst` rounds ago only now.
@@ -123,7 +123,7 @@ class _SelectiveRepeat(NamedTuple):
         The latter is decodable at the end of this round, as promised, if it was not in its own.
         """
         has_own_job = self.has_answered_own_task(state).sum() >= self.num_needed
-        was_undecodable = state.num_tasks_done[-1].sum() < self.num_needed
+        was_undecodable = state.has_done_task[-1].sum() < self.num_needed
         return has_own_job | ((state.num_rounds >= self.burst) & was_undecodable)
 
     def oldest_is_decodable(self, state: Repeated) -> jax.Array:
