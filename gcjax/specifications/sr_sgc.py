@@ -93,7 +93,7 @@ class _SelectiveRepeat(NamedTuple):
         return (state.num_answers == 1) & ~self.repeats_old_task(state)
 
     def state_of_next_round(self, state: Repeated) -> Repeated:
-        """The state at the beginning of the next round; row 0 of `was_late` and `has_done_task` is the one that ends."""
+        """The state at the beginning of the next round; rows 0 of `was_late` and `has_done_task` are of this one."""
         return Repeated(
             num_rounds=state.num_rounds + 1,
             num_answers=jnp.zeros_like(state.num_answers),
