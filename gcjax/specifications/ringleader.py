@@ -59,7 +59,7 @@ def ringleader(num_workers: int = 3) -> Specification:
         begin_action("begin, with the newest version", program.begin_with_newest),
         Action("push", program.push, event=UNIT, matches=_pushes),
     )
-    commit = Action("commit", program.commit, event=COMMIT, matches=program.commits_table)
+    commit = Action("commit", program.commit, event=COMMIT, matches=commits_messages_in_order)
     entries_of_workers, shared = Table._fields[1:-1], Table._fields[-1:]
     changed_by_commits = [name for name in Table._fields if name not in ("read", "busy")]
     return Specification(
@@ -224,16 +224,6 @@ class _Program(NamedTuple):
         """
         all_in_table = (state.pending_units > 0).all() & (state.busy == 0).any()
         return jnp.where(self.has_no_commit(state), all_in_table, self.has_uncommitted_push(state))
-
-    def commits_table(self, before: Table, after: Table, event: Event) -> jax.Array:
-        """bool[]: whether a commit takes all pending units, and no message is left out that must be in it.
-
-        Those are the messages that its workers have sent before, and for the first commit of a round all that have
-        arrived since the commit before; but not for the last one of a record, at whose very moment others may arrive.
-        """
-        takes_all_new = (event.num_unused_messages == 0) | event.is_last_commit
-        in_order = commits_messages_in_order(before, after, event)
-        return in_order & (~self.has_no_commit(before) | takes_all_new)
 
     def commit(self, state: Table, server: jax.Array) -> tuple[Table, jax.Array]:
         """The state after a commit of all pending units, and whether there may be one; a round has W commits.
