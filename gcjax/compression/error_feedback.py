@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax.compression.base import Compression, validated
+from gcjax.compression.base import Compression, float32_at_least, validated
 from gcjax.equality import comparable
 
 
@@ -13,7 +13,7 @@ class ErrorFeedback(NamedTuple):
     """What a worker keeps.
 
     Attributes:
-      residual: a pytree like the message: what its messages have lost so far.
+      residual: a pytree like the message, in float32 or wider: what its messages have lost so far.
       inner: the state of the compression.
     """
 
@@ -54,13 +54,16 @@ def error_feedback(compression: Compression) -> Compression:
 
     def init(rng_key: jax.Array, message: Any, *worker: Any) -> ErrorFeedback:
         """The state before the first message (for its shapes): nothing is lost yet. `worker`: if `inner` takes it."""
-        return ErrorFeedback(jax.tree.map(jnp.zeros_like, message), inner.init(rng_key, message, *worker))
+        residual = jax.tree.map(lambda x: jnp.zeros_like(x, float32_at_least(jnp.asarray(x))), message)
+        return ErrorFeedback(residual, inner.init(rng_key, message, *worker))
 
     def compress(message: Any, state: ErrorFeedback, rng_key: jax.Array) -> tuple[Any, ErrorFeedback]:
         """The estimate of the message plus the residual (what was lost before), and the state with what is lost now."""
-        message_plus_residual = jax.tree.map(jnp.add, message, state.residual)
-        estimate, inner_state = inner.compress(message_plus_residual, state.inner, rng_key)
-        return estimate, ErrorFeedback(jax.tree.map(jnp.subtract, message_plus_residual, estimate), inner_state)
+        message_plus_residual = jax.tree.map(lambda x, lost: x.astype(lost.dtype) + lost, message, state.residual)
+        rounded_sum = jax.tree.map(lambda total, x: total.astype(x.dtype), message_plus_residual, message)
+        estimate, inner_state = inner.compress(rounded_sum, state.inner, rng_key)
+        residual = jax.tree.map(lambda total, x: total - x.astype(total.dtype), message_plus_residual, estimate)
+        return estimate, ErrorFeedback(residual, inner_state)
 
     return Compression(
         init, compress, inner.num_bytes, same_key=inner.same_key, is_contraction=False, num_workers=inner.num_workers

@@ -13,6 +13,7 @@ from gcjax.engine.gradients import Contribution, Inputs, mean_from_sums
 from gcjax.engine.local_state import LocalState
 from gcjax.engine.local_steps import LocalSteps, steps_of_commit
 from gcjax.engine.local_work import LocalCommit, LocalProgram, contribution_of_changes, step_gradient
+from gcjax.engine.messages import in_dtypes_of, weighted, zero_sum
 from gcjax.protocols.schedule import Commits, Schedule
 
 
@@ -42,13 +43,14 @@ def gradient_sum_commit_maker(program: LocalProgram, schedule: Schedule) -> Loca
             params = inputs.versions.read(unit.steps.version.clip(0))  # -1 pads: in idle runs of a vmap
             loss, gradient = step_gradient(program, inputs, unit.steps, unit.step, params)
             change_sum, loss_sum = sums
-            change_sum = jax.tree.map(lambda total, g: total - weight.astype(g.dtype) * g, change_sum, gradient)
+            change_sum = jax.tree.map(jnp.subtract, change_sum, weighted(gradient, weight))
             new_sums = change_sum, loss_sum + weight * loss.astype(loss_sum.dtype)
             return select_active(i < num_units, new_sums, sums)
 
-        no_change = jax.tree.map(jnp.zeros_like, inputs.versions.params)
-        sums = no_change, jnp.zeros((), steps.weight.dtype)
+        params = inputs.versions.params
+        sums = zero_sum(params), jnp.zeros((), steps.weight.dtype)
         change_sum, loss_sum = jax.lax.fori_loop(0, max_over_runs(num_units), add_unit, sums)
+        change_sum = in_dtypes_of(change_sum, params)
         return contribution_of_changes(steps, change_sum, _mean_losses(steps, loss_sum)), local_states
 
     return make_commit

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from gcjax import _validate
 from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode, check_code, check_progress
-from gcjax.engine.collectives import all_sum, estimate_from_messages
+from gcjax.engine.collectives import all_sum, estimate_from_messages, sum_over_devices
 from gcjax.engine.gradients import Estimate, RoundInputs, chunk_batch, mean_from_sums, weighted_loss
 from gcjax.engine.layout import Layout
 from gcjax.engine.losses import Losses, loss_forms, weighted_sum
@@ -145,7 +145,7 @@ def estimate_on_mesh(
         gradient, own_loss_and_aux_sums, own_weight_sum = estimate_sums(
             losses_with_args, params, batch, encode, decode, axis, message_dtype
         )
-        loss_and_aux_sums, weight_sum = jax.lax.psum((own_loss_and_aux_sums, own_weight_sum), axis)
+        loss_and_aux_sums, weight_sum = sum_over_devices((own_loss_and_aux_sums, own_weight_sum), axis)
         return gradient, jax.tree.map(lambda x: mean_from_sums(x, weight_sum.astype(x.dtype)), loss_and_aux_sums)
 
     def estimate(params: Any, batch: Any, coding: Coding, *args: Any) -> tuple[Any, tuple[jax.Array, Any]]:

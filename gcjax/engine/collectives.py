@@ -14,10 +14,15 @@ from jax.flatten_util import ravel_pytree
 from gcjax.engine.messages import accumulation_dtype, decoded_blocks
 
 
+def sum_over_devices(tree: Any, axis: str) -> Any:
+    """The sum of a pytree over the devices of an axis; itself if there is one, for which XLA has no sum on a mesh."""
+    return tree if jax.lax.axis_size(axis) == 1 else jax.lax.psum(tree, axis)
+
+
 def all_sum(tree: Any, axis: str, message_dtype: Any = None) -> Any:
     """The sum of a pytree over the devices; sent as `message_dtype` (if not None), added up in float32 or wider."""
     if message_dtype is None:
-        return jax.lax.psum(tree, axis)
+        return sum_over_devices(tree, axis)
     flat, unravel = ravel_pytree(tree)
     one_row = flat[None]
     # A reduce-scatter and an all-gather, so that the sum itself is not rounded to `message_dtype` at every addition.

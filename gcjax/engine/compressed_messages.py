@@ -29,7 +29,7 @@ from gcjax.engine.gradients import (
     round_of_commit,
     unit_inputs,
 )
-from gcjax.engine.messages import chunk_weights, gradient_from_blocks, worker_messages
+from gcjax.engine.messages import chunk_weights, gradient_from_blocks, in_dtypes_of, weighted, worker_messages, zero_sum
 from gcjax.engine.spread import Spread
 from gcjax.protocols.base import Protocol, checked_network
 from gcjax.protocols.schedule import Commits
@@ -147,17 +147,13 @@ def sum_of_estimates(
         states = jax.tree.map(
             lambda x, new, old: x.at[sender].set(jnp.where(is_sent, new, old)), states, new_state, state
         )
-        sums = jax.tree.map(
-            lambda total, x: total + message.weight.astype(x.dtype).reshape(-1, *(1,) * x.ndim) * x[None],
-            sums,
-            estimate,
-        )
+        sums = jax.tree.map(jnp.add, sums, jax.vmap(weighted, (None, 0))(estimate, message.weight))
         return (sums, states), None
 
     num_blocks = messages.weight.shape[1]
-    zero_sums = jax.tree.map(lambda x: jnp.zeros((num_blocks, *x.shape[1:]), x.dtype), messages.values)
-    (sums, states), _ = jax.lax.scan(add_message, (zero_sums, states), messages)
-    return sums, states
+    block_shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((num_blocks, *x.shape[1:]), x.dtype), messages.values)
+    (sums, states), _ = jax.lax.scan(add_message, (zero_sum(block_shapes), states), messages)
+    return in_dtypes_of(sums, messages.values), states
 
 
 def gradient_of_sums(sums: Any, params: Any, code: GradientCode | None) -> Any:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax._shared_loops import max_over_runs
-from gcjax.engine.messages import accumulation_dtype
+from gcjax.engine.messages import zero_sum
 
 
 def mean_gradient_after_contribution(
@@ -38,20 +38,15 @@ def mean_gradient_after_contribution(
     )
 
 
-def zero_mean(params: Any) -> Any:
-    """The mean over a table without gradients: zeros like the parameters, in the types in which it is added up."""
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, accumulation_dtype(x.dtype)), params)
-
-
 def change_of_mean(new: Any, old: Any, num_workers: int) -> Any:
     """By how much the mean over the table changes if the row of a worker, `old`, becomes `new`."""
     return jax.tree.map(
-        lambda new, old, zero: (new.astype(zero.dtype) - old.astype(zero.dtype)) / num_workers, new, old, zero_mean(new)
+        lambda new, old, zero: (new.astype(zero.dtype) - old.astype(zero.dtype)) / num_workers, new, old, zero_sum(new)
     )
 
 
 def mean_after_commit(mean: Any, change: Any, table: Any, commit: jax.Array) -> Any:
-    """The mean over the table after a commit, in the types of `zero_mean`: with the change added to it.
+    """The mean over the table after a commit, in the types of `zero_sum`: with the change added to it.
 
     Every W commits it is made anew of all rows, which clears the rounding of these additions.
 

@@ -12,7 +12,14 @@ import jax.numpy as jnp
 from gcjax._shared_loops import max_over_runs
 from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode, chunk_coefficients, residual
-from gcjax.engine.messages import chunk_weights, decoded_blocks, gradient_from_blocks, worker_messages
+from gcjax.engine.messages import (
+    accumulation_dtype,
+    chunk_weights,
+    decoded_blocks,
+    gradient_from_blocks,
+    in_dtypes_of,
+    worker_messages,
+)
 from gcjax.engine.spread import Spread
 from gcjax.engine.version_ring import Versions
 from gcjax.protocols.base import Protocol
@@ -129,7 +136,7 @@ def unit_gradients(
         weight, batch, keys = weights_batches_and_keys(inputs.data, inputs.rng_key, units)
         params = jax.vmap(inputs.versions.read)(units.version.clip(0))  # leaves [C, ...]; -1 pads, with weight 0
         losses, gradients = jax.vmap(jax.value_and_grad(task.loss))(params, batch, keys)
-        gradient_sum = jax.tree.map(lambda g: jnp.tensordot(weight.astype(g.dtype), g, axes=1), gradients)
+        gradient_sum = jax.tree.map(lambda g: _tensordot_in_dtype_of_sums(weight, g), gradients)
         weight = weight.astype(losses.dtype)
         return gradient_sum, (losses * weight).sum(), weight.sum()
 
@@ -143,10 +150,17 @@ def unit_gradients(
             gradient_sum, loss_sum, weight_sum = spread.sum_parts(sums_at_one_version, shared, units)
         else:
             gradient_sum, loss_sum, weight_sum = spread.sum_parts(sums_at_own_versions, inputs, units)
+        gradient_sum = in_dtypes_of(gradient_sum, inputs.versions.params)
         no_residual = jnp.zeros((), commits.weight.dtype)  # nothing is decoded
         return Contribution(gradient_sum, mean_from_sums(loss_sum, weight_sum), no_residual)
 
     return contribution
+
+
+def _tensordot_in_dtype_of_sums(weight: jax.Array, gradients: jax.Array) -> jax.Array:
+    """The weighted sum of `gradients [C, ...]`, in the dtype in which they are added up."""
+    dtype = accumulation_dtype(gradients.dtype)
+    return jnp.tensordot(weight.astype(dtype), gradients.astype(dtype), axes=1)
 
 
 def _sums_one_by_one(unit_sums: Callable[[Inputs, Units], Sums], inputs: Inputs, units: Units) -> Sums:

@@ -17,6 +17,7 @@ from gcjax.engine.gradients import Contribution, Inputs
 from gcjax.engine.local_state import LocalState, repeated
 from gcjax.engine.local_steps import LocalSteps, steps_of_commit
 from gcjax.engine.local_work import LocalCommit, LocalProgram, change_of_contribution, contribution_of_changes
+from gcjax.engine.messages import in_dtypes_of, weighted, zero_sum
 from gcjax.engine.version_ring import read_slot
 from gcjax.protocols.base import LocalWork
 from gcjax.protocols.groups import GroupServers
@@ -185,11 +186,10 @@ def _changes_in_order(
         after = jax.tree.map(jnp.add, change_sum, change), workers, server, losses.at[i].set(loss)
         return select_active(i < num_contributions, after, carry)
 
-    zero_change = jax.tree.map(jnp.zeros_like, server.params)
-    carry = zero_change, workers, server, jnp.zeros(steps.weight.size, steps.weight.dtype)
+    carry = zero_sum(server.params), workers, server, jnp.zeros(steps.weight.size, steps.weight.dtype)
     change_sum, workers, server, losses = jax.lax.fori_loop(0, max_over_runs(num_contributions), push, carry)
     all_servers = jax.tree.map(lambda x, value: x.at[group].set(value), local_states.servers, server)
-    return change_sum, workers._replace(servers=all_servers), losses
+    return in_dtypes_of(change_sum, server.params), workers._replace(servers=all_servers), losses
 
 
 def _server_and_workers_after_merge(
@@ -234,9 +234,14 @@ def _push(
     assert program.local.servers is not None
     whole_change = steps._replace(weight=jnp.ones_like(steps.weight))  # the weight comes after the server's step
     change, worker, loss = change_of_contribution(program, inputs, worker, whole_change)
+    change = in_dtypes_of(change, server.params)
     gradient = jax.tree.map(jnp.negative, change)  # an optimizer steps against its gradient
     step, opt_state = program.local.servers.optimizer.update(gradient, server.opt_state, server.params)
     params = optax.apply_updates(server.params, step)
-    weighted_step = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, step)
     # The worker goes on with what its push has made of the server's parameters.
-    return weighted_step, server._replace(params=params, opt_state=opt_state), worker._replace(params=params), loss
+    return (
+        weighted(step, steps.weight),
+        server._replace(params=params, opt_state=opt_state),
+        worker._replace(params=params),
+        loss,
+    )

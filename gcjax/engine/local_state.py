@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax.engine.gradient_table import zero_mean
+from gcjax.engine.messages import zero_sum
 from gcjax.engine.new_processes import NO_VERSION_READ
 from gcjax.protocols.base import LocalWork, adopt_version
 
@@ -84,7 +84,7 @@ def initial_local_states(
         params = None
     local_states = LocalState(params, opt_state, version=jnp.full(num_owners, NO_VERSION_READ, jnp.int32))
     if local.gradient_table:
-        local_states = local_states._replace(table_mean=zero_mean(initial_params))
+        local_states = local_states._replace(table_mean=zero_sum(initial_params))
     if local.mixing is None:
         return local_states
     can_change_within_unit = local.mixing.overlaps

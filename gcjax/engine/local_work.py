@@ -17,10 +17,11 @@ from gcjax.compression.base import Compression
 from gcjax.engine.compressed_messages import estimate_and_new_state
 from gcjax.engine.fragments import mean_change
 from gcjax.engine.gradient_points import GradientPoints
-from gcjax.engine.gradient_table import change_of_mean, mean_after_commit, mean_gradient_after_contribution, zero_mean
+from gcjax.engine.gradient_table import change_of_mean, mean_after_commit, mean_gradient_after_contribution
 from gcjax.engine.gradients import Contribution, Inputs, mean_from_sums, unit_inputs, weighted_loss
 from gcjax.engine.local_state import LocalState
 from gcjax.engine.local_steps import LocalSteps, steps_of_commit
+from gcjax.engine.messages import in_dtypes_of, weighted, zero_sum
 from gcjax.engine.mixing import local_states_after_mixing
 from gcjax.engine.new_processes import local_state_before_unit
 from gcjax.engine.spread import Spread
@@ -87,13 +88,15 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
         # The mean has no axis of owners, as all other states have.
         table_mean, local_states = local_states.table_mean, local_states._replace(table_mean=None)
         change_sum, local_states, losses = sum_changes(program, inputs, steps, local_states)
-        if mixing is not None:
-            local_states = local_states if mixing.overlaps else after_mixing(index, local_states)
-            change_sum = None  # there is no server
         if program.local.gradient_table:
             table_mean = mean_after_commit(table_mean, change_sum, local_states.params, index)
             local_states = local_states._replace(table_mean=table_mean)
-            change_sum = jax.tree.map(lambda mean, x: mean.astype(x.dtype), table_mean, inputs.versions.params)
+            change_sum = table_mean
+        if mixing is None:
+            change_sum = in_dtypes_of(change_sum, inputs.versions.params)
+        else:
+            local_states = local_states if mixing.overlaps else after_mixing(index, local_states)
+            change_sum = None  # there is no server
         if program.local.fragments is not None:
             change_sum, local_states = _pushed_fragment(program, inputs, steps, local_states)
         return contribution_of_changes(steps, change_sum, losses), local_states
@@ -176,8 +179,7 @@ def _changes_one_by_one(
         losses = losses.at[order_with_padding_last[i]].set(loss)
         return jax.tree.map(jnp.add, change_sum, change), local_states, losses
 
-    params = inputs.versions.params
-    zero_change = zero_mean(params) if program.local.gradient_table else jax.tree.map(jnp.zeros_like, params)
+    zero_change = zero_sum(inputs.versions.params)
     zero_losses = jnp.zeros(has_steps.size, steps.weight.dtype)
     carry = zero_change, local_states, zero_losses
     if has_steps.size == 1:  # a commit of one column has its contribution
@@ -332,7 +334,7 @@ def change_after_beginning(
             num_gradients=steps.num_steps,
             num_workers=program.owner_of_worker.size,
         )
-    weighted_change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
+    weighted_change = weighted(change, steps.weight)  # in the dtypes of sums
     if program.local.gradient_table:  # of the mean over all workers
         weighted_change = change_of_mean(params, local_state.params, program.owner_of_worker.size)
     if local_state.params_at_unit_begin is not None:  # others have changed them meanwhile

@@ -117,3 +117,24 @@ def chunk_weights(encode: jax.Array, decode: jax.Array) -> jax.Array:
 def accumulation_dtype(dtype: Any) -> Any:
     """The dtype in which numbers of a dtype are added up: float32, or their own if it is wider."""
     return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
+
+
+def zero_sum(params: Any) -> Any:
+    """Zeros like the parameters, in the dtypes in which they are added up."""
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, accumulation_dtype(x.dtype)), params)
+
+
+def weighted(tree: Any, weight: jax.Array) -> Any:
+    """The tree times `weight float[]`, in the dtypes in which it is added up."""
+
+    def weighted_leaf(x: jax.Array) -> jax.Array:
+        """A leaf of it."""
+        dtype = accumulation_dtype(x.dtype)
+        return weight.astype(dtype) * x.astype(dtype)
+
+    return jax.tree.map(weighted_leaf, tree)
+
+
+def in_dtypes_of(sums: Any, params: Any) -> Any:
+    """Sums in the dtypes of the parameters: rounded once, at the end."""
+    return jax.tree.map(lambda total, x: total.astype(x.dtype), sums, params)

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from gcjax.engine.collectives import sum_over_devices
+
 
 class Spread(NamedTuple):
     """How entries are spread: whatever stands along the leading axis of a pytree of arrays.
@@ -69,11 +71,11 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
     def sum_parts(function: Callable[[Any, Any], Any], shared: Any, entries: Any) -> Any:
         """The sum, on every device, of what `function(shared, part)` gives for each device's part of the entries."""
 
-        def sum_over_devices(shared: Any, part: Any) -> Any:
+        def sum_of_parts(shared: Any, part: Any) -> Any:
             """The sum over the devices of what `function` gives for the part of each."""
-            return jax.lax.psum(function(shared, part), axis)
+            return sum_over_devices(function(shared, part), axis)
 
-        return on_each_device(sum_over_devices, mesh, axis, num_whole_arguments=1)(shared, padded_entries(entries))
+        return on_each_device(sum_of_parts, mesh, axis, num_whole_arguments=1)(shared, padded_entries(entries))
 
     def map_entries(function: Callable[[Any, Any], Any], shared: Any, entries: Any) -> Any:
         """`function(shared, entry)` for all entries, on every device; each computes those of its part."""
@@ -95,15 +97,15 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
         `function(shared, states, part)` gives (summand, new states).
         """
 
-        def sum_over_devices(shared: Any, states: Any, part: Any) -> Any:
+        def sum_and_states(shared: Any, states: Any, part: Any) -> Any:
             """The sum over the devices, and the new states of the entries of this device's part."""
             part_sum, new_states = function(shared, states, part)
-            return jax.lax.psum(part_sum, axis), new_states
+            return sum_over_devices(part_sum, axis), new_states
 
         whole_spec, cut_spec = PartitionSpec(), PartitionSpec(axis)
         num_entries = jax.tree.leaves(entries)[0].shape[0]
         sum_on_devices = jax.shard_map(
-            sum_over_devices, mesh=mesh, in_specs=(whole_spec, cut_spec, cut_spec), out_specs=(whole_spec, cut_spec),
+            sum_and_states, mesh=mesh, in_specs=(whole_spec, cut_spec, cut_spec), out_specs=(whole_spec, cut_spec),
             axis_names={axis}, check_vma=False,
         )  # fmt: skip
         sum_of_parts, padded_states = sum_on_devices(

@@ -89,19 +89,25 @@ class _KeyedLoss(NamedTuple):
 
     function: Callable[..., jax.Array]
     passes_key: bool
+    key_is_keyword: bool
 
     def __call__(self, params: Any, examples: Examples, rng_key: jax.Array | None) -> jax.Array:
         """The loss of the examples."""
+        if self.key_is_keyword:
+            return self.function(params, examples, rng_key=rng_key)
         return self.function(params, examples, rng_key) if self.passes_key else self.function(params, examples)
 
 
 def _keyed_loss(loss: Callable[..., jax.Array]) -> _KeyedLoss:
-    """The loss, and whether it takes a key: it has a third parameter that must be given or is called `rng_key`."""
-    parameters = inspect.signature(loss).parameters.values()
-    positional_parameters = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    """The loss, and whether it takes a key: a third parameter that must be given, or one that is called `rng_key`."""
+    parameters = inspect.signature(loss).parameters
+    positional_parameters = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     num_required = sum(p.default is p.empty for p in positional_parameters)
-    third_parameter_name = [p.name for p in parameters][2:3]  # in a list; none where there are fewer
-    return _KeyedLoss(loss, passes_key=num_required > 2 or third_parameter_name == ["rng_key"])
+    key_parameter = parameters.get("rng_key")
+    key_is_keyword = key_parameter is not None and key_parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    third_parameter_name = list(parameters)[2:3]  # in a list; none where there are fewer
+    passes_key = key_is_keyword or num_required > 2 or third_parameter_name == ["rng_key"]
+    return _KeyedLoss(loss, passes_key, key_is_keyword)
 
 
 @functools.lru_cache(maxsize=64)

@@ -322,3 +322,18 @@ def test_qsgd_of_very_small_and_large_numbers_is_that_of_others_scaled(exponent)
     message = jax.random.normal(KEY, (100,))
     compress = lambda message: C.qsgd(levels=5, bucket_size=32).compress(message, (), KEY)[0]  # noqa: E731
     np.testing.assert_array_equal(compress(jnp.ldexp(message, exponent)), jnp.ldexp(compress(message), exponent))
+
+
+def test_what_is_kept_in_error_feedback_is_not_rounded_to_a_short_type():
+    """In bfloat16 a residual that has grown to 256 times a message would grow no more."""
+    compression = C.error_feedback(C.top_k(share=0.5))
+    message, key = jnp.array([1.0, 2.0**-10], jnp.bfloat16), jax.random.key(0)
+
+    def send(carry, _):
+        state, sent = carry
+        estimate, state = compression.compress(message, state, key)
+        return (state, sent + estimate.astype(jnp.float32)), None
+
+    first = compression.init(key, message), jnp.zeros(2, jnp.float32)
+    (state, sent), _ = jax.lax.scan(send, first, length=4096)
+    np.testing.assert_array_equal(sent + state.residual, [4096.0, 4.0])

@@ -9,7 +9,7 @@ import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax import codes, compression, engine, protocols, stragglers, tasks
 from gcjax.codes import stopping
 from gcjax.protocols import Schedule
 from tests.engine.by_definition import AdamW, DelayedNesterov, Regions, Rule, Sgd, trained, units
@@ -537,3 +537,25 @@ def test_padding_may_stand_before_the_contributions(x64):
         engine.run(regression(), other, SGD, durations(), rng_key=KEY, eval_every=2).params,
         result("grouped change").params,
     )
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [protocols.local_sgd(num_local_steps=1), protocols.anytime_minibatch(seconds=1.0), protocols.bsp()],
+    ids=["changes", "gradients", "messages"],
+)
+def test_sums_over_many_workers_are_not_formed_in_a_short_type(protocol):
+    """All gradients are 1: summed up in bfloat16, 512 of them would give a half."""
+    num_workers = 512
+    task = tasks.task_of(
+        lambda key: jnp.zeros(1, jnp.bfloat16),
+        lambda params, example: example[0] @ params.astype(jnp.float32),
+        (np.ones((num_workers, 1)), np.zeros(num_workers)),
+        num_chunks=num_workers,
+        batch_size=1,
+    )
+    compressed = compression.top_k(share=1.0) if protocol == protocols.bsp() else None
+    run = engine.run(
+        task, protocol, optax.sgd(1.0), jnp.ones((1, num_workers)), rng_key=jax.random.key(0), compression=compressed
+    )
+    assert run.params.tolist() == [-1.0]

@@ -242,3 +242,9 @@ def two_weights():
         return {"inner": jax.random.normal(key, (4,)), "outer": jnp.ones(())}
 
     return tasks.task_of(init, loss, (inputs, inputs.sum(1)), num_chunks=W)
+
+
+@pytest.mark.parametrize("name", ["bsp", "partial L=2"])
+def test_one_device_along_the_workers_and_two_along_the_model(name):
+    found = engine.run(regression(), PROTOCOLS[name], SGD, durations(), rng_key=KEY, eval_every=7, mesh=mesh(1, 2))
+    assert_close(found.params, one_device(name).params)

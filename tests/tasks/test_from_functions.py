@@ -180,3 +180,14 @@ def test_bad_input_says_what_is_wrong(arguments, match):
     given = {"loss": each, "data": DATA, "num_chunks": 3, **arguments}
     with pytest.raises(ValueError, match=match):
         task_of(init, given.pop("loss"), given.pop("data"), **given)
+
+
+def test_a_loss_may_take_its_key_by_keyword_only():
+    def loss(params, example, *, rng_key=None):
+        noise = 0.0 if rng_key is None else jax.random.normal(rng_key, ())
+        return example[0] @ params - example[1] + noise
+
+    task = task_of(lambda key: jnp.zeros(2), loss, (np.ones((4, 2)), np.zeros(4)), num_chunks=4)
+    batch = task.chunk_batch(task.data, jax.random.key(0), jnp.int32(0), jnp.int32(0))
+    losses = [float(task.loss(jnp.zeros(2), batch, jax.random.key(seed))) for seed in range(2)]
+    assert losses[0] != losses[1]
