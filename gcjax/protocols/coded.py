@@ -193,7 +193,11 @@ def decodable_progress(code: GradientCode) -> specifications.Decodable:
     The residual is the distance from the exact sum, whose own norm is sqrt(N L).
     """
     tolerance = MOSTLY_EXACT * math.sqrt(code.assignment.num_chunks * code.num_blocks)
-    return specifications.Decodable(code.assignment.load, lambda progress: code.plan(progress).residual < tolerance)
+    loads = code.assignment.loads
+    return specifications.Decodable(
+        code.assignment.load,
+        lambda progress: code.plan(jnp.minimum(progress, loads)).residual < tolerance,  # more is none of its states
+    )
 
 
 def check_num_workers(num_workers: int, workers_of_code: int) -> None:
