@@ -280,8 +280,8 @@ def _figure(measurements: list[Measurement], models: list[str], file: Path) -> N
     for i, model in enumerate(models):
         offset_around_position = (i - (len(models) - 1) / 2) * bar_height
         time_axes.barh(
-            positions + offset_around_position, [m.times[i] for m in measurements], bar_height, label=model,
-            xerr=[m.time_errors[i] for m in measurements],
+            positions + offset_around_position, [m.times[i] for m in measurements], bar_height,
+            label=files.figure_text(model), xerr=[m.time_errors[i] for m in measurements],
         )  # fmt: skip
     time_axes.set_xlabel("time to an exact sum (missing: never)")
     time_axes.legend(fontsize="small")
@@ -290,7 +290,9 @@ def _figure(measurements: list[Measurement], models: list[str], file: Path) -> N
     error_axes.set_xlabel("relative error with s workers gone")
     error_axes.legend(fontsize="small")
     _draw_conditions(condition_axes, positions, measurements)
-    time_axes.set_yticks(positions, [f"{m.code}  ({m.load:.2g} | {m.sent:.2g})" for m in measurements])
+    time_axes.set_yticks(
+        positions, [f"{files.figure_text(m.code)}  ({m.load:.2g} | {m.sent:.2g})" for m in measurements]
+    )
     time_axes.set_title("code (load | sent)", loc="left", fontsize="medium")
     time_axes.invert_yaxis()
     files.write_figure(file, figure)

@@ -259,7 +259,7 @@ def _draw_codes(rows: list[Row], file: Path) -> None:
             num_colours = len(COLOURS)
             colour, look = COLOURS[i % num_colours], _LOOKS[i // num_colours % len(_LOOKS)]
             if rows_of_line:
-                panel.plot(num_workers, errors, look, color=colour, label=f"{code}, L={num_blocks}")
+                panel.plot(num_workers, errors, look, color=colour, label=f"{files.figure_text(code)}, L={num_blocks}")
         panel.set(title=f"{num_stragglers} stragglers", xlabel="workers n", xscale="log", yscale="log")
     panels[0].set_ylabel("largest relative error in float32")
     handle_of_label = {

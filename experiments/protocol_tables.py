@@ -163,7 +163,7 @@ def figure(rows: Columns, regimes: Sequence[str], networks: Sequence[str], path:
                 color="white" if is_on_dark else "black", weight="bold" if is_best else "normal",
             )  # fmt: skip
         panel.set_xticks(range(len(networks)), networks, rotation=20, fontsize=8)
-        panel.set_yticks(range(len(schemes)), schemes, fontsize=8)
-        panel.set_title(f"{regime} stragglers", fontsize=10)
+        panel.set_yticks(range(len(schemes)), map(files.figure_text, schemes), fontsize=8)
+        panel.set_title(f"{files.figure_text(regime)} stragglers", fontsize=10)
     drawing.colorbar(image, ax=panels, label="time to the target over the best one's", fraction=0.03)
     files.write_figure(path, drawing)

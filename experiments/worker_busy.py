@@ -211,7 +211,7 @@ def _draw_times(rows: Columns, settings: Sequence[str], path: Path) -> None:
         times_by_setting = [seed_values(rows, scheme, setting, "reach") for setting in settings]
         means = [times.mean() if np.isfinite(times).all() else np.nan for times in times_by_setting]
         spreads = [times.std(ddof=1) if np.isfinite(times).all() else np.nan for times in times_by_setting]
-        axes.bar(first_bar_positions + i * bar_width, means, bar_width, yerr=spreads, label=scheme)
+        axes.bar(first_bar_positions + i * bar_width, means, bar_width, yerr=spreads, label=files.figure_text(scheme))
     group_centres = first_bar_positions + 0.4 - bar_width / 2
     axes.set_xticks(group_centres, settings)
     axes.set_ylabel("virtual time to the target (s)")

@@ -32,7 +32,11 @@ def error_against_deadline(samples: Samples, estimates: Samples, deadlines: Sequ
                 deadlines, mean_estimates, label=f"{scheme}, estimate", linestyle="--", linewidth=2.6, alpha=0.45,
                 color=_COLOURS[scheme],
             )  # fmt: skip
-        panel.set(title=f"{setting}, L = {num_blocks}", xlabel="deadline (time of a chunk: 1)", ylabel="mean error")
+        panel.set(
+            title=f"{files.figure_text(setting)}, L = {num_blocks}",
+            xlabel="deadline (time of a chunk: 1)",
+            ylabel="mean error",
+        )
         panel.set_yscale("log")
         panel.grid(alpha=0.25, linewidth=0.6)
     handles, labels = panels[0, 0].get_legend_handles_labels()
@@ -56,7 +60,7 @@ def completion_times(samples: Samples, path: Path) -> None:
             panel = panels[settings.index(setting)]
             panel.bar(position, mean_time, 0.25, yerr=standard_error, color=_COLOURS[scheme], label=label, capsize=2)
     for setting, panel in zip(settings, panels, strict=True):
-        panel.set(title=setting, xlabel="L", ylabel="mean completion time (time of a chunk: 1)")
+        panel.set(title=files.figure_text(setting), xlabel="L", ylabel="mean completion time (time of a chunk: 1)")
         panel.set_xticks(range(len(block_counts)), [str(num_blocks) for num_blocks in block_counts])
         panel.grid(axis="y", alpha=0.25, linewidth=0.6)
     handles, labels = panels[0].get_legend_handles_labels()

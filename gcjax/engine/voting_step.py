@@ -14,7 +14,7 @@ from gcjax.codes.assignments.regular import repetition
 from gcjax.codes.base import GradientCode, check_progress
 from gcjax.codes.majority import equal_messages, majority_votes
 from gcjax.engine.coded_step import check_batch, pad_workers
-from gcjax.engine.collectives import exchange_slices, gather_slices
+from gcjax.engine.collectives import exchange_slices, gather_slices, sum_over_devices
 from gcjax.engine.gradients import mean_from_sums
 from gcjax.engine.layout import Layout
 from gcjax.engine.losses import loss_forms
@@ -141,7 +141,7 @@ def _members_agree(slices_by_group: jax.Array, axis: str) -> jax.Array:
     """
     first_of_pair, second_of_pair = slices_by_group[:, :, None], slices_by_group[:, None]
     num_different = (~equal_messages(first_of_pair, second_of_pair)).sum(axis=3, dtype=jnp.int32)  # [G, K, K]
-    return jax.lax.psum(num_different, axis) == 0
+    return sum_over_devices(num_different, axis) == 0
 
 
 def _checked_wrong_senders(is_wrong: Any, num_workers: int, *, has_attack: bool) -> jax.Array:

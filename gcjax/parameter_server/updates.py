@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from gcjax.engine.messages import accumulation_dtype
 from gcjax.engine.program import server_optimizer
 from gcjax.parameter_server import wire
 from gcjax.protocols.base import Protocol
@@ -131,14 +132,20 @@ class Updates:
 
 
 def _weighted_sum(trees: Sequence[Any], weights: np.ndarray) -> Any:
-    """The sum of C trees of NumPy arrays, each times its weight in `weights float64[C]`, in the types of the arrays."""
+    """The sum of C trees of NumPy arrays, each times its weight in `weights float64[C]`, in the types of the arrays.
+
+    It is formed in float32 or wider, and rounded once.
+    """
 
     def weighted_sum_of_leaf(*leaves: np.ndarray) -> np.ndarray:
         """The weighted sum of the C arrays at one place of the trees."""
-        weighted_leaves = (np.asarray(weight, leaf.dtype) * leaf for leaf, weight in zip(leaves, weights, strict=True))
+        dtype = accumulation_dtype(leaves[0].dtype)
+        weighted_leaves = (
+            np.asarray(weight, dtype) * np.asarray(leaf, dtype) for leaf, weight in zip(leaves, weights, strict=True)
+        )
         leaf_sum = next(weighted_leaves)
         for weighted_leaf in weighted_leaves:
             leaf_sum += weighted_leaf  # in place, unless the leaf is a number
-        return leaf_sum
+        return np.asarray(leaf_sum, leaves[0].dtype)
 
     return jax.tree.map(weighted_sum_of_leaf, *trees)

@@ -106,7 +106,7 @@ def _threshold_rule(lower: int, max_granted: int) -> Rule:
             num_pushes=with_entry(pushes.num_pushes, worker, pushes.num_pushes[worker] + 1),
         )
         num_left = pushes.num_granted[worker]
-        num_ahead = view.clock[worker] - slowest_clock(view)  # the clock counts the pushes of each worker
+        num_ahead = view.clock[worker] - slowest_clock(view)  # steps; who joins begins at the slowest
         is_fastest = view.clock[worker] == view.clock.max()
         needs_grant = (num_left == 0) & (num_ahead > lower) & is_fastest
         # Whoever is exactly at the threshold may still take a step, so it ends at most one beyond lower + max_granted.

@@ -152,3 +152,12 @@ def test_bad_input():
         wrong_messages.reversed_gradient(0.0)
     with pytest.raises(ValueError, match="a load that divides the workers"):
         codes.majority(8, num_wrong=1, num_stragglers=0)
+
+
+def test_one_device_along_the_workers_and_two_along_the_model(x64):
+    on = jax.make_mesh((1, 2), ("workers", "model"), devices=jax.devices()[:2])
+    chunks = data(6)
+    step = engine.voting_value_and_grad(each, CODE, on)
+    value, gradient, info = step(params(), engine.shard_chunks(chunks, CODE, on), CODE.assignment.loads)
+    assert_close((value, gradient), uncoded(params(), chunks))
+    assert info.decided.all() and not info.outvoted.any()

@@ -46,3 +46,13 @@ def test_a_step_is_with_the_weighted_sum_in_the_types_of_the_leaves(x64):
     assert updates.params["vector"].tolist() == [-6, -20] and updates.params["number"] == -5
     assert [x.dtype for x in jax.tree.leaves(updates.params)] == [jnp.float64, jnp.float32]
     assert loss == pytest.approx(2.0)
+
+
+def test_the_sum_over_many_workers_is_not_formed_in_a_short_type():
+    """In bfloat16, 512 pushes of one, each of weight 1/512, would add up to a half."""
+    num_pushes = 512
+    protocol = protocols.k_async(num_contributions=num_pushes)
+    updates = Updates(protocol, optax.sgd(1.0), protocol.rule(num_pushes), num_pushes, jnp.zeros(1, jnp.bfloat16))
+    tree = np.ones(1, jnp.bfloat16)
+    updates.commit([Contribution(worker, 0, 0, 1, loss=0.0, tree=tree) for worker in range(num_pushes)], commit=0)
+    assert updates.params.dtype == jnp.bfloat16 and updates.params.tolist() == [-1.0]

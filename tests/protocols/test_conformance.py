@@ -232,7 +232,10 @@ IGNORING = "ringmaster|rennala"
 @pytest.mark.parametrize("name", one_in(3, (n for n in PROMISED if not re.search(IGNORING, n))))
 def test_a_commit_that_is_missing_is_caught(name):
     """Unless it is the first or last one of a worker of the record, which may be a part of a longer one."""
-    found = schedule(name)
+    found, num_caught = schedule(name), 0
+    if np.isfinite(found.time).sum() <= 3:  # all are the first or the last ones of somebody
+        durations = np.concatenate([random_durations(seed, table.shape_of(name)) for seed in range(1, 5)])
+        found = quick(table.protocol(name), durations)
     num_commits = int(np.isfinite(found.time).sum())
     for commit in range(num_commits - 1):
         workers, units = (x[commit][found.work[commit] > 0] for x in (found.worker, found.unit))
@@ -240,6 +243,8 @@ def test_a_commit_that_is_missing_is_caught(name):
         after_first = found.finish[units, workers] > found.time[0]
         if "sgc" in name or (commit > 0 and all(go_on) and after_first.all()):
             assert not check(without_commit(found, commit), promise(name)), commit
+            num_caught += 1
+    assert num_caught > 0
 
 
 @pytest.mark.parametrize("name", ["ssp", "psp", "dssp"])
@@ -273,13 +278,15 @@ def test_begins_of_one_moment_stay_in_order_where_times_are_rounded():
     """In float32 the last message of a worker can arrive a little after the commit that it is in."""
     protocol = protocols.grouped(groups=((1,), (0, 2)), num_local_steps=3, merge="elastic", moving_rate=0.5)
     run = jax.jit(protocol.schedule)
-    rng = np.random.default_rng(1)
-    for _ in range(600):
+    rng, num_late = np.random.default_rng(1), 0
+    for _ in range(200):
         durations = rng.choice([0.1, 0.2, 0.3, 0.7], size=(24, 3)).astype(np.float32)
         found = jax.tree.map(np.asarray, run(jnp.asarray(durations), Network()))
         if (found.finish[:-1] > found.start[1:]).any():
             kept = check(found, protocol.specification(3))
             assert kept, kept
+            num_late += 1
+    assert num_late > 10
 
 
 def test_halos_of_units_of_no_length_keeps_to_its_promise():

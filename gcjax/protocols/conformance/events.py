@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gcjax.protocols.conformance import left_out
 from gcjax.protocols.conformance.committed_units import CommittedUnits, committed_units, last_arrival, on_host
 from gcjax.protocols.conformance.structure import ROUNDING
+from gcjax.protocols.conformance.unused_messages import num_skipped_messages, num_unused_messages
 from gcjax.protocols.schedule import Schedule
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, MESSAGE, SEND, STEP, UNIT, Event
 
@@ -160,8 +160,8 @@ def _commit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
         "size": committed.num_units,
         "group": committed.lowest_worker,
         "max_units_in_next_commit": max_units_in_next_commit,
-        "num_unused_messages": left_out.num_unused_messages(record, committed),
-        "num_skipped_messages": left_out.num_skipped_messages(record, committed),
+        "num_unused_messages": num_unused_messages(record, committed),
+        "num_skipped_messages": num_skipped_messages(record, committed),
         "column": np.append(committed.first_column, np.int32(-1))[1:],
         "is_premature": np.bincount(committed.commit, committed.is_late, num_commits) > 0,  # a unit in it is late
         "commit_order": np.arange(num_commits, dtype=np.int32),

@@ -106,11 +106,8 @@ class Queue(TurnQueue):
         """
         state = self.with_begun_turns(self.with_constant_alive(state))
         worker, next_time = self.first_phase_end(state)
-        change, alarm_rings, alarm_time = (
-            self.next_change(state),
-            jnp.zeros((), bool),
-            jnp.full_like(next_time, jnp.inf),
-        )
+        change, alarm_rings = self.next_change(state), jnp.zeros((), bool)
+        alarm_time = jnp.full_like(next_time, jnp.inf)
         if self.rule.alarm is not None:
             alarm_time = self._alarm_time(state.view)
             alarm_rings, next_time = alarm_time < next_time, jnp.minimum(alarm_time, next_time)

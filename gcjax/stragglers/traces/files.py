@@ -54,7 +54,7 @@ def write_trace(path: str | Path, trace: Any) -> None:
     if trace.communication is not None:
         columns[layouts.COMMUNICATION] = _with_empty_cells(trace.communication)
     columns[layouts.ROWS] = np.full(trace.compute.size, trace.compute.size)
-    csv.write_csv(pa.table(columns), path)
+    csv.write_csv(pa.table(columns), Path(path).expanduser())
 
 
 def _with_empty_cells(seconds: np.ndarray) -> pa.Array:
