@@ -14,7 +14,7 @@ from pathlib import Path
 import rich
 
 from benchmarks import results
-from benchmarks.accelerator import accelerator
+from benchmarks.accelerator import accelerator, test_suite
 from benchmarks.advice import what_if
 from benchmarks.algebra import algebra
 from benchmarks.codes import large_plans, plan_masks, roofline
@@ -61,6 +61,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "replay": replays,
     "demo": demo,
     "accelerator": accelerator,
+    "tests": test_suite,
 }
 
 

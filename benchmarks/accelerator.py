@@ -1,9 +1,10 @@
 """Benchmarks for a GPU or a TPU; where there is none, one line says so.
 
 A transformer in bfloat16, coded and uncoded; encode and decode against the memory's bandwidth; wavefronts; seeds by
-`vmap`; the largest model that fits; the whole test suite.
+`vmap`; the largest model that fits; and by itself, since it takes long, the whole test suite.
 """
 
+import os
 import statistics
 import subprocess
 import sys
@@ -29,7 +30,7 @@ PEAK_BF16_FLOPS = {
     "TPU v4": 275e12, "TPU v5 lite": 197e12, "TPU v5": 459e12, "TPU v6 lite": 918e12,
 }  # fmt: skip
 """Dense operations a second of one device, from the vendors' data sheets; the first name that the device's kind has."""
-NUM_TOKENS, NUM_WORKERS, LOAD = 256, 8, 2
+NUM_TOKENS, HEAD_SIZE, NUM_WORKERS, LOAD = 256, 128, 8, 2
 
 
 class Sizes(NamedTuple):
@@ -41,8 +42,9 @@ class Sizes(NamedTuple):
       context: tokens a window.
       windows: a chunk.
       repeats: of each step.
-      wavefront_units: units of each of 64 workers.
-      largest_widths: of transformers of this depth, of which the largest that fits is looked for.
+      wavefront_units: units of each of 64 workers; a twentieth of them with the larger network.
+      largest_widths: of transformers of this depth, of which the largest that fits is looked for, with one window a
+        chunk; in ascending order.
     """
 
     width: int = 1024
@@ -50,8 +52,8 @@ class Sizes(NamedTuple):
     context: int = 512
     windows: int = 8
     repeats: int = 21
-    wavefront_units: int = 200
-    largest_widths: tuple[int, ...] = (512, 1024, 1536, 2048, 3072, 4096, 5120, 6144, 8192, 10240, 12288)
+    wavefront_units: int = 100
+    largest_widths: tuple[int, ...] = (2048, 2560, 3072, 3584, 4096, 5120, 6144)
 
 
 class Step(NamedTuple):
@@ -71,10 +73,10 @@ class Step(NamedTuple):
 def accelerator(sizes: Sizes | None = None) -> list[Row]:
     """All of them, on the first device; one row that says so on a CPU, unless sizes are given."""
     if jax.default_backend() == "cpu" and sizes is None:
-        return [Row(what="accelerator", value="none", target="", met=True, note="skipped: JAX sees CPUs only")]
+        return [_skipped("accelerator")]
     sizes_to_run = sizes or Sizes()
     rows = [*transformer_steps(sizes_to_run), *wavefronts(sizes_to_run), *largest_models(sizes_to_run)]
-    return rows if sizes else [*rows, *roofline(), *seeds(), test_suite()]
+    return rows if sizes else [*roofline(), *seeds(), *rows]
 
 
 def transformer_steps(sizes: Sizes) -> list[Row]:
@@ -108,10 +110,13 @@ def training_flops(num_params: int, num_tokens: int, sizes: Sizes) -> float:
     return num_tokens * (6.0 * num_params + 12.0 * sizes.depth * sizes.width * sizes.context)
 
 
-def training_step(sizes: Sizes, num_blocks: int | None) -> Step:
-    """A step with this many blocks a message, or without a code, on as many chunk gradients; parameters in float32."""
+def training_step(sizes: Sizes, num_blocks: int | None, *, accumulate: bool = False) -> Step:
+    """A step with this many blocks a message, or without a code, on as many chunk gradients; parameters in float32.
+
+    `accumulate`: as of `coded_value_and_grad`.
+    """
     mesh = jax.make_mesh((1,), ("workers",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:1])
-    net = Transformer(num_tokens=NUM_TOKENS, width=sizes.width, depth=sizes.depth, dtype=jnp.bfloat16)
+    net = Transformer(NUM_TOKENS, sizes.width, sizes.depth, dtype=jnp.bfloat16, head_size=HEAD_SIZE)
     optimizer = optax.adam(1e-3)
     code = codes.partial(assignments.cyclic(NUM_WORKERS, load=LOAD), num_blocks=num_blocks or 1, rng_key=KEY)
 
@@ -120,7 +125,7 @@ def training_step(sizes: Sizes, num_blocks: int | None) -> Step:
         logits = net.apply(params, windows[:, :-1])
         return optax.softmax_cross_entropy_with_integer_labels(logits, windows[:, 1:]).mean(axis=1)
 
-    coded = engine.coded_value_and_grad(losses, code, mesh)
+    coded = engine.coded_value_and_grad(losses, code, mesh, accumulate=accumulate)
 
     def gradient_of(params: Any, batch: jax.Array, progress: jax.Array) -> Any:
         """The mean gradient of all chunks, decoded if there is a code."""
@@ -171,10 +176,15 @@ def _repeated(step: Step) -> Callable[[], Any]:
 
 
 def wavefronts(sizes: Sizes) -> list[Row]:
-    """ASP in wavefronts of 1, 8 and 64 commits over BSP, gradients a second; 64 workers, the digits."""
+    """ASP in wavefronts of 1, 8 and 64 commits over BSP, gradients a second; 64 workers, two networks, the digits."""
+    return [*_wavefronts("mlp", sizes.wavefront_units), *_wavefronts("resnet20", -(-sizes.wavefront_units // 20))]
+
+
+def _wavefronts(model: str, num_units: int) -> list[Row]:
+    """The rows of one network; so many units of each worker."""
     num_workers = 64
-    task, optimizer = tasks.digits(num_workers, batch_size=32), optax.sgd(0.1)
-    durations = stragglers.sample_durations(stragglers.exponential(), KEY, sizes.wavefront_units, num_workers)
+    task, optimizer = tasks.digits(num_workers, batch_size=32, model=model), optax.sgd(0.1)
+    durations = stragglers.sample_durations(stragglers.exponential(), KEY, num_units, num_workers)
 
     def run_with(protocol: Any, width: int | None) -> Callable[[], Any]:
         """A function that trains once."""
@@ -190,7 +200,8 @@ def wavefronts(sizes: Sizes) -> list[Row]:
     rates = [num_asp / statistics.median(seconds) for seconds in asp_seconds]
     return [
         Row(
-            what=f"ASP in wavefronts of {width} over BSP, gradients a second", value=f"{rate / bsp_rate:.2f}",
+            what=f"{model}: ASP in wavefronts of {width} over BSP, gradients a second",
+            value=f"{rate / bsp_rate:.2g}",
             target="", met=True, note=f"{rate:,.0f} gradients/s; BSP {bsp_rate:,.0f}",
         )
         for width, rate in zip(widths, rates, strict=True)
@@ -201,19 +212,29 @@ def largest_models(sizes: Sizes) -> list[Row]:
     """The largest transformer whose step fits into the memory of one device by what the compiler says."""
     rows, available_bytes = [], device_bytes()
     for name, num_blocks in (("uncoded", None), ("coded, L = 1", 1), ("coded, L = 2", 2)):
-        largest_num_params, num_bytes = 0, 0
-        for width in sizes.largest_widths:
-            step = training_step(sizes._replace(width=width), num_blocks)
-            needed_bytes = step_bytes(step)
-            if needed_bytes > available_bytes:
-                break
-            largest_num_params, num_bytes = step.num_params, needed_bytes
-        note = f"Adam, {num_bytes / 2**30:.1f} GiB of {available_bytes / 2**30:.1f}"
-        value_text = f"{largest_num_params / 1e6:,.0f} million parameters"
+        largest_step, num_bytes = _largest_step(sizes, num_blocks, available_bytes)
+        num_params = 0 if largest_step is None else largest_step.num_params
+        note = f"Adam, {num_bytes / 2**30:.1f} GiB of {available_bytes / 2**30:.1f}; {NUM_WORKERS} workers share it"
+        value_text = f"{num_params / 1e6:,.0f} million parameters"
         rows.append(
             Row(what=f"largest transformer that fits, {name}", value=value_text, target="", met=True, note=note)
         )
     return rows
+
+
+def _largest_step(sizes: Sizes, num_blocks: int | None, available_bytes: int) -> tuple[Step | None, int]:
+    """The step of the largest width that fits, and its bytes, by bisection; (None, 0) if none does."""
+    largest_step, largest_bytes, widths = None, 0, sizes.largest_widths
+    while widths:
+        middle = len(widths) // 2
+        sizes_of_step = sizes._replace(width=widths[middle], windows=1)
+        step = training_step(sizes_of_step, num_blocks, accumulate=num_blocks is not None and num_blocks > 1)
+        num_bytes = step_bytes(step)
+        fits = num_bytes <= available_bytes
+        if fits:
+            largest_step, largest_bytes = step, num_bytes
+        widths = widths[middle + 1 :] if fits else widths[:middle]
+    return largest_step, largest_bytes
 
 
 def device_bytes() -> int:
@@ -222,9 +243,14 @@ def device_bytes() -> int:
 
 
 def step_bytes(step: Step) -> int:
-    """What a step takes in memory by the compiler's account; more than there is where it refuses to compile it."""
+    """What a step takes in memory by the compiler's account; more than there is where it refuses to compile it.
+
+    XLA does not look for what could be computed again to save memory, which takes it minutes for what does not fit, and
+    tries no kernels out.
+    """
+    options = {"xla_disable_hlo_passes": "rematerialization", "xla_gpu_autotune_level": 0}
     try:
-        account = step.function.lower(*step.shapes).compile().memory_analysis()
+        account = step.function.lower(*step.shapes).compile(compiler_options=options).memory_analysis()
     except jax.errors.JaxRuntimeError as error:
         if memory.is_exhausted(error):
             return device_bytes() + 1
@@ -233,9 +259,12 @@ def step_bytes(step: Step) -> int:
     return arguments_and_results + account.temp_size_in_bytes
 
 
-def test_suite() -> Row:
-    """Whether the default tests pass on this device, in a process of their own that leaves memory to this one."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+def test_suite() -> list[Row]:
+    """Whether the default tests pass on an accelerator, in processes of their own that leave memory to this one."""
+    if jax.default_backend() == "cpu":
+        return [_skipped("the default tests on an accelerator")]
+    num_processes = max(1, (os.cpu_count() or 1) - 2)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(num_processes), "--dist", "loadfile", "tests"]
     root = Path(__file__).parents[1]
     environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     pytest_process = subprocess.run(
@@ -243,7 +272,13 @@ def test_suite() -> Row:
     )
     last_line = ["", *pytest_process.stdout.strip().splitlines()][-1]
     passed = pytest_process.returncode == 0
-    return Row(what="the default tests", value="pass" if passed else "fail", target="pass", met=passed, note=last_line)
+    value_text = "pass" if passed else "fail"
+    return [Row(what="the default tests", value=value_text, target="pass", met=passed, note=last_line)]
+
+
+def _skipped(what: str) -> Row:
+    """The row of a benchmark that needs an accelerator where there is none."""
+    return Row(what=what, value="none", target="", met=True, note="skipped: JAX sees CPUs only")
 
 
 def _peak_flops() -> float | None:

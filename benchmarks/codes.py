@@ -85,7 +85,7 @@ def roofline() -> list[Row]:
         )
         bandwidth = bytes_moved_by_scaling * repeats / statistics.median(scaling_seconds)
         milliseconds = 1000 * statistics.median(coding_seconds) / repeats
-        note = f"{milliseconds:.0f} ms for {bytes_moved / 1e9:.2f} GB; {bandwidth / 1e9:.0f} GB/s"
+        note = f"{milliseconds:.2g} ms for {bytes_moved / 1e9:.2f} GB; {bandwidth / 1e9:.0f} GB/s"
         what = f"encode + decode of 10^7 numbers, L = {num_blocks}, of the roofline"
         rows.append(Row(what=what, value=f"{share:.2f}", target=">= 0.5", met=share >= 0.5, note=note))
     return rows

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
+from gcjax._products import einsum
 
 
 class Assignment(NamedTuple):
@@ -207,7 +208,7 @@ def chunk_coefficients(assignment: Assignment, encode: jax.Array, decode: jax.Ar
     Returns:
       float[N, L, L]: entry [c, a, b] multiplies block b of chunk c's gradient in block a of the estimate.
     """
-    products_by_slot = jnp.einsum("wma,wmkb->wkab", decode, encode)
+    products_by_slot = einsum("wma,wmkb->wkab", decode, encode)
     return gather_by_chunk(products_by_slot, holders(assignment)).sum(axis=1)  # over the holders
 
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax._products import einsum
 from gcjax.codes.base import default_float
 
 MAX_TABLE_ENTRIES = 2**24
@@ -89,7 +90,7 @@ def _direct_solver(rows: np.ndarray) -> Solver:
         completed_rows = jnp.concatenate([masked_rows, missing_directions], axis=1)  # [N, R + L, L]
         basis, upper_factor = _qr_factors(completed_rows)
         solution = _solve_transposed(basis, upper_factor)[:, : rows.shape[1]]  # of the holders, without the stand-ins
-        decoded = jnp.einsum("nja,njb->nab", masked_rows, solution)  # [N, L, L], over the holders
+        decoded = einsum("nja,njb->nab", masked_rows, solution)  # [N, L, L], over the holders
         error = decoded - jnp.eye(num_blocks, dtype=decoded.dtype)[None]
         return solution, (error**2).sum(axis=(1, 2))
 
@@ -106,8 +107,8 @@ def _orthogonal_projection(rows: jax.Array) -> jax.Array:
 
         As it was where the row, of `rows float[N, R, L]`, is zero, or a combination of those before.
         """
-        projected_once = jnp.einsum("nab,nb->na", projection, rows[:, row_index])  # [N, L]
-        projected = jnp.einsum("nab,nb->na", projection, projected_once)  # again, against rounding
+        projected_once = einsum("nab,nb->na", projection, rows[:, row_index])  # [N, L]
+        projected = einsum("nab,nb->na", projection, projected_once)  # again, against rounding
         square = (projected**2).sum(axis=1)[:, None]
         inverse_length = jnp.where(
             square > rounding_square, jax.lax.rsqrt(jnp.where(square > rounding_square, square, 1)), 0
@@ -127,8 +128,8 @@ def _qr_factors(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
         remainder = columns[:, :, b]
         components = jnp.zeros_like(upper_factor[:, :, 0])
         for _ in range(GRAM_SCHMIDT_PASSES):
-            new_components = jnp.einsum("npa,np->na", basis, remainder)
-            remainder = remainder - jnp.einsum("npa,na->np", basis, new_components)
+            new_components = einsum("npa,np->na", basis, remainder)
+            remainder = remainder - einsum("npa,na->np", basis, new_components)
             components = components + new_components
         length = jnp.sqrt((remainder**2).sum(axis=1))
         upper_factor = upper_factor.at[:, :, b].set(components.at[:, b].set(length))
@@ -146,7 +147,7 @@ def _solve_transposed(basis: jax.Array, upper: jax.Array) -> jax.Array:
     def solve_column(num_solved: jax.Array, solution: jax.Array) -> jax.Array:
         """X `[N, rows, L]` with column b = L - 1 - `num_solved`, from the columns after it; all others are still 0."""
         b = num_blocks - 1 - num_solved
-        solved_part = jnp.einsum("npa,na->np", solution, upper[:, b])
+        solved_part = einsum("npa,na->np", solution, upper[:, b])
         return solution.at[:, :, b].set((basis[:, :, b] - solved_part) / upper[:, b, b][:, None])
 
     return jax.lax.fori_loop(0, num_blocks, solve_column, jnp.zeros_like(basis))

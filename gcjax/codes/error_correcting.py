@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
+from gcjax._products import matmul
 from gcjax.codes.base import Coding, GradientCode
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.least_squares import least_squares
@@ -124,7 +125,7 @@ def _trusted(
     if jnp.finfo(messages.dtype).bits < 32:  # there is no complex bfloat16
         messages = messages.astype(jnp.float32)
     factors = jax.random.normal(jax.random.key(_COMBINATION_SEED), messages.shape[2:], messages.dtype)  # [width]
-    parts = messages @ factors  # [W, 2]
+    parts = matmul(messages, factors)  # [W, 2]
     received = jax.lax.complex(parts[:, 0], parts[:, 1])
     is_usable = has_arrived & jnp.isfinite(jnp.abs(received))  # what is not finite makes its combination so
     powers = jnp.asarray(worker_points[:, None] ** np.arange(degree + num_wrong + 1), received.dtype)  # those of Q
@@ -132,7 +133,7 @@ def _trusted(
     equations = _equations(received, is_usable, powers, locator_powers)
     # The coefficients of Q, then of E; in full, since without stragglers there is one more of them than equations.
     null_vector = jnp.linalg.svd(equations, full_matrices=True)[2][-1].conj()
-    locator = jnp.abs(locator_powers @ null_vector[-(num_wrong + 1) :])  # |E| at each worker's point
+    locator = jnp.abs(matmul(locator_powers, null_vector[-(num_wrong + 1) :]))  # |E| at each worker's point
     # int[W], 0 where |E| is least; those who are not usable come last, and are not among the a.
     suspicion_rank = jnp.argsort(jnp.argsort(jnp.where(is_usable, locator, jnp.inf)))
     return is_usable & (suspicion_rank >= num_wrong)

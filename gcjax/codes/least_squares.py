@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
+from gcjax._products import einsum, matmul
 from gcjax.codes.base import Assignment, default_float, gather_by_chunk, holders
 
 MAX_DENSE_MESSAGES = 512
@@ -106,7 +107,8 @@ def least_norm(matrix: jax.Array, target: jax.Array) -> jax.Array:
     inverses = jnp.where(is_above_rounding, 1 / jnp.where(is_above_rounding, singular_values, 1), 0)
     solution = jnp.zeros((matrix.shape[1], target.shape[1]), matrix.dtype)
     for _ in range(NUM_REFINEMENTS):  # the first solves, the others solve for what it has left
-        solution = solution + right_vectors.T @ (inverses[:, None] * (left_vectors.T @ (target - matrix @ solution)))
+        remainder = target - matmul(matrix, solution)
+        solution = solution + matmul(right_vectors.T, inverses[:, None] * matmul(left_vectors.T, remainder))
     return solution
 
 
@@ -126,11 +128,11 @@ def _cgls_solver(assignment: Assignment, num_blocks: int, max_iterations: int) -
 
         def decode_to_chunks(weights: jax.Array) -> jax.Array:
             """What weights [W, M, La] decode: coefficients [N, Lb, La] of input block Lb in output block La."""
-            return gather_by_chunk(jnp.einsum("wmkb,wma->wkba", encode, weights), chunk_holders).sum(axis=1)
+            return gather_by_chunk(einsum("wmkb,wma->wkba", encode, weights), chunk_holders).sum(axis=1)
 
         def transposed_decode(chunks: jax.Array) -> jax.Array:
             """The transpose of `decode_to_chunks`: from [N, Lb, La] to [W, M, La]."""
-            return jnp.einsum("wmkb,wkba->wma", encode, jnp.where(is_held, chunks[assignment.chunks.clip(0)], 0))
+            return einsum("wmkb,wkba->wma", encode, jnp.where(is_held, chunks[assignment.chunks.clip(0)], 0))
 
         identity = jnp.eye(num_blocks, dtype=encode.dtype)[None]
         every_chunk_once = jnp.broadcast_to(identity, (assignment.num_chunks, num_blocks, num_blocks))

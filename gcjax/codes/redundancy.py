@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax._products import einsum
 from gcjax.codes.base import Assignment, default_float, holders, residual
 from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT
 from gcjax.codes.fixed import Decode
@@ -153,7 +154,7 @@ def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
         straggler_null_rows, straggler_weights = straggler_rows[:, :-num_blocks], straggler_rows[:, -num_blocks:]
         coordinates = least_norm(straggler_null_rows, -straggler_weights)  # y: [D, L]
         all_rows = jnp.asarray(scaled_rows, default_float())
-        null_combination = jnp.einsum("wmd,da->wma", all_rows[..., :-num_blocks], coordinates, precision="highest")
+        null_combination = einsum("wmd,da->wma", all_rows[..., :-num_blocks], coordinates)
         weights = jnp.where(is_straggler[:, None, None], 0, all_rows[..., -num_blocks:] + null_combination)
         remaining_residual = residual(assignment, encode, weights)
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _validate
+from gcjax._products import matmul
 from gcjax.compression.base import Compression, float32_at_least
 from gcjax.equality import comparable
 
@@ -77,9 +78,9 @@ def powersgd(*, rank: int) -> Compression:
             left, _ = jnp.linalg.qr(
                 _product_without_zero_columns(matrix, next(old_factors), jax.random.fold_in(rng_key, index))
             )
-            right = matrix.T @ left  # [m, r]
+            right = matmul(matrix.T, left)  # [m, r]
             new_factors.append(right)
-            estimates.append((left @ right.T).reshape(leaf.shape).astype(leaf.dtype))
+            estimates.append(matmul(left, right.T).reshape(leaf.shape).astype(leaf.dtype))
         return jax.tree.unflatten(structure, estimates), Factors(tuple(new_factors))
 
     def num_bytes(message: Any) -> int:
@@ -94,9 +95,9 @@ def _product_without_zero_columns(matrix: jax.Array, factor: jax.Array, rng_key:
 
     `matrix` is float[n, m], `factor` float[m, r], of rank r.
     """
-    product = matrix @ factor
+    product = matmul(matrix, factor)
     is_zero = (product == 0).all(axis=0)  # bool[r]
-    return jnp.where(is_zero, matrix @ jax.random.normal(rng_key, factor.shape, factor.dtype), product)
+    return jnp.where(is_zero, matmul(matrix, jax.random.normal(rng_key, factor.shape, factor.dtype)), product)
 
 
 def _numbers_sent(leaf: Any, rank: int) -> int:

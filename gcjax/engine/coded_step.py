@@ -5,6 +5,7 @@ examples of a chunk, d parameters.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -61,8 +62,8 @@ def coded_value_and_grad(
       axis: of the workers. Several workers share a device where there are more of them.
       message_dtype: of what is sent, for example `jnp.bfloat16`; sums are formed in float32 or wider. The gradient's
         own dtype by default.
-      accumulate: form the gradient chunk by chunk in one accumulator, which needs the memory of one chunk instead of
-        K; always so for L > 1.
+      accumulate: form the gradients of a device one after the other, which needs the memory of one chunk instead of
+        all; for L > 1 the chunks of a worker come one after the other in any case.
       has_aux: whether the loss returns `(loss, aux)`. Every leaf of aux is a float of the chunk, of any shape; where
         the losses are float[B], those of its examples, [B, ...]. Chunks are not told apart: aux is averaged over them
         with the weights of `value`, so that it belongs to the same chunks.
@@ -128,7 +129,7 @@ def estimate_on_mesh(
     W, rounded up to a multiple of the devices.
     """
     adds_chunk_by_chunk = accumulate or code.num_blocks > 1 or code.num_messages > 1
-    estimate_sums = _streamed_sums if adds_chunk_by_chunk else _weighted_sums
+    estimate_sums = partial(_streamed_sums, one_by_one=accumulate) if adds_chunk_by_chunk else _weighted_sums
 
     def estimate_on_device(
         params: Any, args: tuple[Any, ...], batch: Any, encode: jax.Array, decode: jax.Array
@@ -277,15 +278,20 @@ def _weighted_sums(
 
 
 def _streamed_sums(
-    losses: Losses, params: Any, batch: Any, encode: jax.Array, decode: jax.Array, axis: str, message_dtype: Any
-) -> tuple[Any, tuple[jax.Array, Any], jax.Array]:
+    losses: Losses, params: Any, batch: Any, encode: jax.Array, decode: jax.Array, axis: str, message_dtype: Any,
+    *, one_by_one: bool,
+) -> tuple[Any, tuple[jax.Array, Any], jax.Array]:  # fmt: skip
     """For any L and M: each worker adds its chunks, one after the other, to its messages.
+
+    The workers of the device do so at once, or `one_by_one`.
 
     Leaves of `batch` are [U, K, ...]; encode is [U, M, K, L], decode [U, M, L].
     Returns what `_weighted_sums` does: the estimate of the gradient sum; of this device's workers the weighted sums
     (loss, aux), and the sum of the weights.
     """
-    messages, (loss, aux) = worker_messages(losses.chunk_loss_and_aux, params, batch, encode, has_aux=True)
+    messages, (loss, aux) = worker_messages(
+        losses.chunk_loss_and_aux, params, batch, encode, has_aux=True, one_by_one=one_by_one
+    )
     estimate_blocks = estimate_from_messages(messages, decode, axis, message_dtype)  # [L, ceil(d / L)]
     weights = chunk_weights(encode, decode).astype(loss.dtype)  # [U, K], as the losses
     return gradient_from_blocks(estimate_blocks, params), weighted_sum(weights, (loss, aux)), weights.sum()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from gcjax._products import tensordot
 from gcjax._shared_loops import max_over_runs
 from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode, chunk_coefficients, residual
@@ -160,7 +161,7 @@ def unit_gradients(
 def _tensordot_in_dtype_of_sums(weight: jax.Array, gradients: jax.Array) -> jax.Array:
     """The weighted sum of `gradients [C, ...]`, in the dtype in which they are added up."""
     dtype = accumulation_dtype(gradients.dtype)
-    return jnp.tensordot(weight.astype(dtype), gradients.astype(dtype), axes=1)
+    return tensordot(weight.astype(dtype), gradients.astype(dtype), axes=1)
 
 
 def _sums_one_by_one(unit_sums: Callable[[Inputs, Units], Sums], inputs: Inputs, units: Units) -> Sums:

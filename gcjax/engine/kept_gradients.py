@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from gcjax._products import tensordot
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.codes.base import Coding, GradientCode, residual
 from gcjax.engine.gradients import Contribution, Inputs, RoundInputs, chunk_batch, mean_from_sums
@@ -51,9 +52,7 @@ def kept_gradient_commit_maker(program: LocalProgram, schedule: Schedule) -> Loc
 def _weighted_sum(weights: jax.Array, gradients: jax.Array) -> jax.Array:
     """A leaf of the sum of gradients [W, K, ...] with `weights float[W, K]`, over W and K, in float32 or wider."""
     dtype = accumulation_dtype(gradients.dtype)
-    gradient_sum = jnp.tensordot(
-        weights.astype(dtype), gradients.astype(dtype), axes=2, precision=jax.lax.Precision.HIGHEST
-    )
+    gradient_sum = tensordot(weights.astype(dtype), gradients.astype(dtype), axes=2)
     return gradient_sum.astype(gradients.dtype)
 
 

@@ -12,9 +12,17 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from gcjax._products import einsum
+
 
 def worker_messages(
-    loss: Callable[[Any, Any], Any], params: Any, chunks: Any, encode: jax.Array, *, has_aux: bool = False
+    loss: Callable[[Any, Any], Any],
+    params: Any,
+    chunks: Any,
+    encode: jax.Array,
+    *,
+    has_aux: bool = False,
+    one_by_one: bool = False,
 ) -> tuple[jax.Array, Any]:
     """The messages of all workers: each adds its chunk gradients, one after the other, to its messages.
 
@@ -24,12 +32,17 @@ def worker_messages(
       chunks: pytree, every leaf [U, K, ...].
       encode: float[U, M, K, L].
       has_aux: whether the loss is `(params, chunk) -> (float[], aux)`.
+      one_by_one: one worker after the other, which needs the memory of one chunk gradient instead of U.
 
     Returns:
       The messages float[U, M, ceil(d / L)], added up in float32 or wider, and the losses float[U, K]; with `has_aux`
       these and aux, every leaf [U, K, ...].
     """
     num_workers, num_messages, _, num_blocks = encode.shape
+    if one_by_one and num_workers > 1:
+        messages_of_worker = partial(worker_messages, loss, params, has_aux=has_aux)
+        rows = jax.tree.map(lambda x: x[:, None], (chunks, encode))  # [U, 1, ...]: each worker by itself
+        return jax.tree.map(lambda x: x[:, 0], jax.lax.map(lambda row: messages_of_worker(*row), rows))
     flat_params = ravel_pytree(params)[0]
     dtype = accumulation_dtype(flat_params.dtype)
     encode_chunk = partial(_message_terms_and_loss, loss, has_aux, dtype, params)
@@ -96,7 +109,7 @@ def gradient_blocks(gradient: Any, num_blocks: int) -> jax.Array:
 
 def decoded_blocks(decode: jax.Array, messages: jax.Array) -> jax.Array:
     """float[L, width]: the estimate's blocks from `decode float[U, M, L]` and `messages float[U, M, width=d/L]`."""
-    return jnp.einsum("uml,umi->li", decode.astype(messages.dtype), messages)
+    return einsum("uml,umi->li", decode.astype(messages.dtype), messages)
 
 
 def gradient_from_blocks(blocks: jax.Array, params: Any) -> Any:
@@ -111,7 +124,7 @@ def chunk_weights(encode: jax.Array, decode: jax.Array) -> jax.Array:
     Shapes: encode float[U, M, K, L], decode float[U, M, L].
     """
     worker_message_block, worker_message_chunk_block, worker_chunk = "uml", "umkl", "uk"
-    return jnp.einsum(f"{worker_message_block},{worker_message_chunk_block}->{worker_chunk}", decode, encode)
+    return einsum(f"{worker_message_block},{worker_message_chunk_block}->{worker_chunk}", decode, encode)
 
 
 def accumulation_dtype(dtype: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from gcjax._products import tensordot
 from gcjax._shared_loops import read_first
 
 _PAIR = 2
@@ -24,9 +25,7 @@ def values_after_averaging(members: jax.Array | None, matrix: jax.Array, values:
 
     def averages(rows: Any) -> Any:
         """The averages of rows, every leaf [members, ...], by `matrix`."""
-        return jax.tree.map(
-            lambda x: jnp.tensordot(matrix.astype(x.dtype), x, axes=1, precision=jax.lax.Precision.HIGHEST), rows
-        )
+        return jax.tree.map(lambda x: tensordot(matrix.astype(x.dtype), x, axes=1), rows)
 
     if members is None:
         return averages(values)

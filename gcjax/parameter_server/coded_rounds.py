@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax._products import matmul
 from gcjax.codes.base import GradientCode
 from gcjax.engine.messages import accumulation_dtype, gradient_from_blocks
 from gcjax.parameter_server import wire
@@ -50,7 +51,9 @@ class CodedRounds:
         self._row_of_worker = np.arange(num_workers)  # [W], of the code
         self._compiled_encode_and_decode = jax.jit(self._encode_and_decode)
         self._compiled_add_decoded = jax.jit(
-            lambda decoded_blocks, decode, messages: decoded_blocks + decode.T.astype(decoded_blocks.dtype) @ messages
+            lambda decoded_blocks, decode, messages: (
+                decoded_blocks + matmul(decode.T.astype(decoded_blocks.dtype), messages)
+            )
         )
         self._compiled_gradient_from_blocks = jax.jit(gradient_from_blocks)
         self.plan = self.make_plan(np.zeros(num_workers, np.int32))

@@ -1,11 +1,17 @@
-"""Schedules, each made by a program of its own."""
+"""Schedules compiled: traced once for equal pure functions, such as those of equal protocols, and shapes of inputs.
+
+They are simulated on a CPU, also where there is an accelerator: an event is some small operations, one after the
+other, which an accelerator takes longer to start than a CPU to do: 4 to 8 times as long on an H200.
+"""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+from gcjax import _validate
 from gcjax.protocols.schedule import Schedule
 
 
@@ -13,7 +19,21 @@ def compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedu
     """The schedule that a pure function makes of some inputs; traced and compiled once for equal functions."""
     if hasattr(schedule, "lower"):  # it is jitted by whoever made it, with options of its own
         return schedule(*inputs)
-    return _compiled_schedule(schedule, *inputs)
+    inputs_on_cpu = on_cpu(inputs)
+    result = _compiled_schedule(schedule, *inputs_on_cpu)
+    if inputs_on_cpu is inputs:
+        return result
+    if _is_any_traced(result):  # by a parameter of the protocol
+        return _compiled_schedule(schedule, *inputs)
+    return jax.tree.map(jnp.asarray, jax.device_get(result))  # to wherever JAX computes by default
+
+
+def on_cpu(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs of a simulation on a CPU of this process, so that it runs there; as they are inside of a trace."""
+    if jax.default_backend() == "cpu" or _is_any_traced(inputs):
+        return inputs
+    inputs_on_cpu = jax.device_put(inputs, jax.local_devices(backend="cpu")[0])
+    return inputs if _is_any_traced(inputs_on_cpu) else inputs_on_cpu
 
 
 def shapes_of_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
@@ -27,3 +47,8 @@ def shapes_of_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Sched
 def _compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
     """The schedule that the function makes of the inputs; compiled for each function and each shape of inputs."""
     return schedule(*inputs)
+
+
+def _is_any_traced(tree: Any) -> bool:
+    """Whether JAX is tracing a leaf."""
+    return any(map(_validate.is_traced, jax.tree.leaves(tree)))

@@ -10,6 +10,7 @@ import numpy as np
 from gcjax import compiler_options, memory
 from gcjax.engine.compressed_messages import sized_network
 from gcjax.protocols import Protocol, Schedule
+from gcjax.protocols.compiled_schedules import on_cpu
 from gcjax.protocols.conformance.runnable import check_work
 from gcjax.stragglers import Network
 from gcjax.study.base import Study
@@ -44,8 +45,8 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
 
 
 def _arguments(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> tuple[Any, ...]:
-    """Of the simulation, with a leading axis of runs each: durations, networks, absences."""
-    return inputs.durations, network_of(scheme, protocol, study, inputs), inputs.absences
+    """Of the simulation, on a CPU, with a leading axis of runs each: durations, networks, absences."""
+    return on_cpu((inputs.durations, network_of(scheme, protocol, study, inputs), inputs.absences))
 
 
 @functools.cache

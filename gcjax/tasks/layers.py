@@ -12,6 +12,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from gcjax._products import matmul
+
 
 def patches(images: jax.Array, size: int = 3, stride: int = 1) -> jax.Array:
     """Maps `[B, height, width, channels]` to `[B, ceil(height / stride), ceil(width / stride), size² * channels]`.
@@ -55,7 +57,7 @@ def local_response_norm(
     """
     channel = jnp.arange(images.shape[-1])
     is_near = (jnp.abs(channel[:, None] - channel[None]) <= radius).astype(images.dtype)  # [channels, channels]
-    near_sums_of_squares = images**2 @ is_near
+    near_sums_of_squares = matmul(images**2, is_near)
     return images * (bias + alpha * near_sums_of_squares) ** -beta
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
+from gcjax._products import matmul
 from gcjax.tasks.base import Batch, Task
 from gcjax.tasks.chunks import Data, all_examples
 from gcjax.tasks.synthetic import linear_data, synthetic_task
@@ -50,7 +51,7 @@ def linear_regression(
 
 def _squared_error(weights: jax.Array, batch: Batch, rng_key: jax.Array | None = None) -> jax.Array:
     """Half the mean squared error of the predictions `inputs @ weights`."""
-    return batch.mean(0.5 * (batch.inputs @ weights - batch.targets) ** 2)
+    return batch.mean(0.5 * (matmul(batch.inputs, weights) - batch.targets) ** 2)
 
 
 def _linear_metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:
@@ -62,7 +63,7 @@ def _linear_metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:
     batch = all_examples(data.train)
     weight_error = weights - data.reference.weights
     train_loss = _squared_error(weights, batch)
-    prediction_errors = batch.inputs @ weight_error
+    prediction_errors = matmul(batch.inputs, weight_error)
     return {
         "train_loss": train_loss,
         "suboptimality": batch.mean(0.5 * prediction_errors**2),

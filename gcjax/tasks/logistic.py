@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from gcjax import _validate
+from gcjax._products import matmul
 from gcjax.tasks.base import Batch, Task
 from gcjax.tasks.chunks import Data, all_examples
 from gcjax.tasks.synthetic import linear_data, synthetic_task
@@ -62,7 +63,7 @@ def _functions_of(l2: float) -> tuple[Callable[..., jax.Array], Callable[..., di
 
     def loss(weights: jax.Array, batch: Batch, rng_key: jax.Array | None = None) -> jax.Array:
         """Mean cross entropy plus the penalty."""
-        losses = optax.sigmoid_binary_cross_entropy(batch.inputs @ weights, batch.targets)
+        losses = optax.sigmoid_binary_cross_entropy(matmul(batch.inputs, weights), batch.targets)
         return batch.mean(losses) + 0.5 * l2 * jnp.sum(weights**2)
 
     def metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:

@@ -12,6 +12,9 @@ import jax.numpy as jnp
 from gcjax import _validate
 from gcjax.tasks.layers import GroupNorm, local_response_norm, max_pool_2x2, max_pool_3x3, patches
 
+MAX_CUDNN_HEAD_SIZE = 128
+"""Numbers of a head that cuDNN's attention takes on all GPUs that have it."""
+
 
 class MLP(nn.Module):
     """Hidden layers with ReLU on the flattened image.
@@ -133,10 +136,11 @@ class Transformer(nn.Module):
 
     Attributes:
       num_tokens: width of input and output.
-      width: of the residual stream; a head has 32 numbers, or all where there are fewer.
+      width: of the residual stream.
       depth: blocks of attention and MLP.
       dtype: of the activations; by default that of the parameters.
       param_dtype: of the parameters and the logits.
+      head_size: numbers of a head of attention; there is one head where the width is less.
     """
 
     num_tokens: int
@@ -144,6 +148,7 @@ class Transformer(nn.Module):
     depth: int
     dtype: Any = None
     param_dtype: Any = jnp.float32
+    head_size: int = 32
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
@@ -157,12 +162,26 @@ class Transformer(nn.Module):
         x = nn.Embed(self.num_tokens, self.width, **dtypes)(tokens)
         x = x + positions.astype(x.dtype)[None]  # [B, tokens, width], and the same [1, tokens, width] for all
         for _ in range(self.depth):
-            num_heads = max(1, self.width // 32)  # of 32 numbers each, or one of all
-            x = x + nn.MultiHeadDotProductAttention(num_heads, **dtypes)(layer_norm(**dtypes)(x), mask=mask)
+            num_heads = max(1, self.width // self.head_size)
+            attention = nn.MultiHeadDotProductAttention(num_heads, **dtypes, attention_fn=causal_attention)
+            x = x + attention(layer_norm(**dtypes)(x), mask=mask)
             hidden = nn.Dense(4 * self.width, **dtypes)(layer_norm(**dtypes)(x))
             x = x + nn.Dense(self.width, **dtypes)(nn.gelu(hidden))
         output_layer = nn.Dense(self.num_tokens, param_dtype=self.param_dtype)
         return output_layer(layer_norm(param_dtype=self.param_dtype)(x))
+
+
+def causal_attention(query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array) -> jax.Array:
+    """Attention of `query`, `key` and `value` float[B, tokens, heads, head_size], by a `mask` that is causal.
+
+    With 16 bits on a GPU it is that of cuDNN, which goes over the tokens in blocks (Dao et al. 2022), so that no array
+    [tokens, tokens] is ever in memory; elsewhere it is that of Flax.
+    """
+    head_size = query.shape[-1]
+    fits_cudnn = query.dtype in (jnp.bfloat16, jnp.float16) and head_size % 8 == 0 and head_size <= MAX_CUDNN_HEAD_SIZE
+    if jax.default_backend() == "gpu" and fits_cudnn:
+        return jax.nn.dot_product_attention(query, key, value, is_causal=True, implementation="cudnn")
+    return nn.dot_product_attention(query, key, value, mask=mask)
 
 
 class Network(NamedTuple):

@@ -13,6 +13,7 @@ from gcjax.codes import assignments, stopping
 from gcjax.engine.live import deadlines, exchange, saving, training, worker_round
 from gcjax.engine.live import round_records as records
 from gcjax.engine.live.chunk_work import Clock, compiled_chunk_gradient
+from tests.devices import devices
 
 KEY = jax.random.key(2)
 W, K = 4, 4
@@ -58,7 +59,7 @@ class Simulation:
 
     def __init__(self, task, code, rule, speeds, max_residual=None, num_workers=W):
         self.task, self.code, self.speeds = task, code, speeds
-        self.mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_workers]), ("workers",))
+        self.mesh = jax.sharding.Mesh(np.array(devices(num_workers)), ("workers",))
         self.between, gradient, completion = _programs(task._replace(data=None), code, self.mesh)
         residual_bound = training._residual_bound(code, rule, max_residual)
         self.times = [Time() for _ in range(num_workers)]

@@ -9,6 +9,7 @@ import pytest
 from gcjax import compression, engine, parameter_server, protocols, tasks
 from gcjax.parameter_server.worker_program import worker_program
 from gcjax.protocols.conformance.memberships import Membership
+from tests.devices import mesh
 from tests.engine.test_run import assert_close
 
 KEY = jax.random.key(5)
@@ -22,10 +23,6 @@ def regression():
 
 def durations():
     return jnp.array([[1.0, 1.5, 2.2]] * T)
-
-
-def mesh(size):
-    return size and jax.make_mesh((size,), ("workers",), devices=jax.devices()[:size])
 
 
 @pytest.mark.parametrize(
@@ -89,7 +86,7 @@ def test_the_table_of_a_process_that_begins_anew_is_empty(x64):
     schedule = protocol(durations())
     anew = [Membership(float(time), 0, "came back", anew=True) for time in range(2, T)]
     alone, on_mesh, as_it_was = (
-        engine.replay(task, protocol, SGD, schedule, rng_key=KEY, memberships=memberships, mesh=mesh(size))
+        engine.replay(task, protocol, SGD, schedule, rng_key=KEY, memberships=memberships, mesh=size and mesh(size))
         for memberships, size in ((anew, None), (anew, 2), ((), None))
     )
     assert_close(alone.params, on_mesh.params)

@@ -9,6 +9,7 @@ import pytest
 from gcjax import codes, compression, engine, protocols, tasks
 from gcjax.engine import wrong_messages as wrong
 from gcjax.engine.gradients import RoundInputs, chunk_batch
+from tests import devices
 from tests.parameters import some
 
 KEY = jax.random.key(4)
@@ -136,9 +137,9 @@ def test_several_messages_of_blocks_are_all_wrong(x64):
 @pytest.mark.slow
 def test_meshes_and_replays_agree(x64):
     whole = trained(MAJORITY, SENDERS["three, reversed"])
-    devices = jax.make_mesh((2,), ("workers",), devices=jax.devices()[:2])
+    two_devices = devices.mesh(2)
     np.testing.assert_allclose(
-        trained(MAJORITY, SENDERS["three, reversed"], mesh=devices).params, whole.params, rtol=1e-9
+        trained(MAJORITY, SENDERS["three, reversed"], mesh=two_devices).params, whole.params, rtol=1e-9
     )
     again = engine.replay(
         task_of(MAJORITY), protocols.coded(MAJORITY), optax.sgd(RATE), whole.schedule, rng_key=KEY,

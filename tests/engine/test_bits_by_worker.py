@@ -12,6 +12,7 @@ from gcjax import codes, engine, protocols, stragglers, tasks
 from gcjax import compression as C
 from gcjax.codes import assignments
 from gcjax.compression.base import stateless
+from tests import devices
 from tests.engine.test_compressed_messages import (
     KEY,
     PROTOCOLS,
@@ -209,7 +210,7 @@ def test_a_run_that_is_cut_goes_on_with_the_same_bits(name):
 @pytest.mark.slow("4")
 @pytest.mark.parametrize("num_devices", [2, 4])
 def test_meshes_agree(num_devices, x64):
-    mesh = jax.make_mesh((num_devices,), ("workers",), devices=jax.devices()[:num_devices])
+    mesh = devices.mesh(num_devices)
     assert_close(run("asp", BY_WORKER, mesh=mesh).params, run("asp", BY_WORKER).params)
 
 

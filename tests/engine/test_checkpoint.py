@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from gcjax.engine import checkpoint_files
 from gcjax.engine.checkpoint import Checkpoints, DamagedCheckpointWarning
+from tests.devices import devices
 from tests.parameters import one_in
 
 IDENTITY = "config: a\nversion: 1"
@@ -86,10 +87,10 @@ def test_a_single_array_and_a_state_without_numbers(tmp_path):
 
 
 def test_restores_into_other_shardings(tmp_path):
-    devices = np.array(jax.devices())
+    all_devices = np.array(devices(8))
 
     def sharding(shape, names, *axes):
-        mesh = Mesh(devices[: np.prod(shape)].reshape(shape), names)
+        mesh = Mesh(all_devices[: np.prod(shape)].reshape(shape), names)
         return NamedSharding(mesh, PartitionSpec(*axes))
 
     ways = [
@@ -97,7 +98,7 @@ def test_restores_into_other_shardings(tmp_path):
         sharding((8,), ("w",)),
         sharding((4, 2), ("w", "m"), "w", "m"),
         sharding((2, 2), ("w", "m"), None, ("w", "m")),
-        SingleDeviceSharding(jax.devices()[3]),
+        SingleDeviceSharding(devices(4)[3]),
     ]
     x = jax.random.normal(jax.random.key(0), (16, 8))
     for i, way in enumerate(ways):
@@ -110,7 +111,7 @@ def test_restores_into_other_shardings(tmp_path):
 
 
 def test_keys_may_be_sharded(tmp_path):
-    way = NamedSharding(jax.make_mesh((8,), ("w",)), PartitionSpec("w"))
+    way = NamedSharding(jax.make_mesh((8,), ("w",), devices=devices(8)), PartitionSpec("w"))
     keys = jax.jit(lambda: jax.random.split(jax.random.key(0), 8), out_shardings=way)()
     saved(tmp_path, 1, state=lambda step: keys)
     found = restored(tmp_path, keys).state

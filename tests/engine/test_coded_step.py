@@ -11,15 +11,11 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from gcjax import codes, engine
 from gcjax.codes import assignments
+from tests.devices import devices, mesh
 from tests.parameters import some
 
 KEY = jax.random.key(3)
 B, FEATURES = 5, 7
-
-
-def mesh(*shape):
-    names = ("workers", "model")[: len(shape)]
-    return jax.make_mesh(shape, names, devices=jax.devices()[: np.prod(shape)])
 
 
 def data(num_chunks, dtype=None):
@@ -83,10 +79,11 @@ def test_full_progress_gives_the_gradient(name, loss, x64):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "accumulate"), [("partial", False), ("partial", True), ("partial L=2", False)])
-@pytest.mark.parametrize("devices", some([8], [1]))
-def test_partial_progress_gives_what_the_plan_says(name, accumulate, devices, x64):
-    code, on = CODES[name], mesh(devices)
+@pytest.mark.parametrize("name", ["partial", "partial L=2"])
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("num_devices", some([8], [1]))
+def test_partial_progress_gives_what_the_plan_says(name, accumulate, num_devices, x64):
+    code, on = CODES[name], mesh(num_devices)
     chunks = data(code.assignment.num_chunks)
     step = engine.coded_value_and_grad(each, code, on, accumulate=accumulate)
     batch = engine.shard_chunks(chunks, code, on)
@@ -99,6 +96,24 @@ def test_partial_progress_gives_what_the_plan_says(name, accumulate, devices, x6
         assert_close(gradient, _estimate(matrices, chunks))
         assert not info.contributed[seed] and np.array_equal(info.contributed, progress > 0)
         assert_close(info.residual, coding.residual)
+
+
+def test_accumulating_needs_the_memory_of_one_chunk_gradient():
+    """Also where workers share a device, which keeps their messages."""
+    code, on = CODES["partial L=2"], mesh(1)
+    weights = jnp.ones(2**14)
+    batch = jnp.arange(8 * 4 * 16.0).reshape(8, 4, 16)
+    results, temporary_bytes = [], []
+    for accumulate in (False, True):
+        step = engine.coded_value_and_grad(
+            lambda params, x: jnp.sin(params * x.mean()).sum(), code, on, accumulate=accumulate
+        )
+        program = jax.jit(step).lower(weights, batch, np.full(8, 3)).compile()
+        results.append(program(weights, batch, np.full(8, 3)))
+        temporary_bytes.append(program.memory_analysis().temp_size_in_bytes)
+    assert_close(*results)
+    at_once, one_by_one = temporary_bytes
+    assert at_once - one_by_one > 3 * weights.nbytes
 
 
 def _estimate(matrices, chunks):
@@ -194,7 +209,7 @@ def _auto(on):
 @pytest.mark.parametrize("axis_type", some([AxisType.Explicit], [AxisType.Auto]))
 def test_inside_a_training_step(axis_type, x64):
     """Jitted, with optax, several steps, and either kind of mesh axis; nothing compiles after the first step."""
-    on = jax.make_mesh((8,), ("workers",), axis_types=(axis_type,))
+    on = jax.make_mesh((8,), ("workers",), devices=devices(8), axis_types=(axis_type,))
     code, optimizer = CODES["partial"], optax.MultiSteps(optax.adam(0.01), every_k_schedule=2)
     chunks = data(16)
     gradient_of = engine.coded_value_and_grad(each, code, on)

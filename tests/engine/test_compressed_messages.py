@@ -11,6 +11,7 @@ import pytest
 from gcjax import codes, engine, protocols, stragglers, tasks
 from gcjax import compression as C
 from gcjax.codes import assignments
+from tests import devices
 from tests.engine.test_run import assert_close
 from tests.parameters import some
 
@@ -274,7 +275,7 @@ def test_wavefronts_agree(name, x64):
     some([("asp", 4), ("partial L=2", 3), ("local_sgd", 4)], [("bsp", 4), ("crc", 8), ("grouped", 4), ("adacomm", 2)]),
 )
 def test_meshes_agree(name, num_devices, x64):
-    mesh = jax.make_mesh((num_devices,), ("workers",), devices=jax.devices()[:num_devices])
+    mesh = devices.mesh(num_devices)
     found, one = run(name, TOP_K, mesh=mesh), result(name, TOP_K)
     assert_close(found.params, one.params)
     assert_close(found.info, one.info)

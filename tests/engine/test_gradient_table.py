@@ -7,6 +7,7 @@ import optax
 
 from gcjax import engine, protocols, tasks
 from gcjax.engine.gradient_table import change_of_mean, mean_after_commit
+from tests import devices
 
 W = 8
 KEY = jax.random.key(3)
@@ -26,7 +27,7 @@ def ringleader_run(params, **arguments):
 
 def test_a_parameter_may_be_a_number_on_a_mesh_too():
     params = {"a": jnp.float32(0.5), "b": jnp.ones(4)}
-    mesh = jax.make_mesh((2,), ("workers",), devices=jax.devices()[:2])
+    mesh = devices.mesh(2)
     alone, on_mesh = ringleader_run(params), ringleader_run(params, mesh=engine.MeshOptions(mesh, "workers"))
     for one, other in zip(jax.tree.leaves(alone.params), jax.tree.leaves(on_mesh.params), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)

@@ -9,6 +9,7 @@ import pytest
 
 from gcjax.engine import Checkpoints, identity
 from gcjax.engine.identity import hardware_and_settings, run_identity
+from tests.devices import devices
 
 VARIANTS = "from gcjax.engine.identity import run_identity; print(run_identity('a'))"
 
@@ -32,7 +33,7 @@ def test_the_device_is_part_of_it():
     device = jax.devices()[0]
     line = hardware_and_settings()[0]
     assert line.startswith(f"hardware = {device.platform}, {device.device_kind}")
-    with jax.default_device(jax.devices()[3]):
+    with jax.default_device(devices(4)[3]):
         assert hardware_and_settings()[0] == line  # one of the same kind
 
 

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from gcjax import codes, compression, engine, protocols, tasks
+from tests import devices
 from tests.engine.test_run import assert_close
 from tests.parameters import some
 
@@ -149,7 +150,7 @@ def test_runs_at_once_are_runs_alone(name, x64):
 
 @pytest.mark.parametrize("size", some([2], [4, 8]))
 def test_a_mesh_changes_nothing(size, x64):
-    mesh = jax.make_mesh((size,), ("workers",), devices=jax.devices()[:size])
+    mesh = devices.mesh(size)
     alone, spread = (
         engine.run(regression(), protocol("crc"), SGD, durations(), rng_key=KEY, mesh=m) for m in (None, mesh)
     )

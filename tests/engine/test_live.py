@@ -20,6 +20,7 @@ from gcjax.codes import assignments
 from gcjax.engine import live
 from gcjax.engine.live import deadlines, exchange, training
 from gcjax.engine.live.chunk_work import Clock, work_until
+from tests.devices import devices
 from tests.engine.live_simulation import INF, KEY, NAN, SGD, K, Time, W, engine_run, pairs
 
 
@@ -236,7 +237,7 @@ def test_bad_input_is_refused():
     for name, wrong in wrong_arguments.items():
         with pytest.raises(ValueError, match=f"{name} must be"):
             go(task, code, **{name: wrong})
-    assert exchange.worker_mesh(1).devices.tolist() == jax.devices()[:1]
+    assert exchange.worker_mesh(1).devices.tolist() == devices(1)
     with pytest.raises(ValueError, match="the code has 4 workers, and there are 1 processes"):
         go(tasks.digits(8), pairs())
     with pytest.raises(ValueError, match="the code has 4, the task 5. Make the task with num_chunks=4"):
@@ -256,9 +257,9 @@ def test_bad_input_is_refused():
         go(task, undecodable)
     go(task, undecodable, max_residual=2.1)
     with pytest.raises(ValueError, match="progress must be int\\[4\\]"):
-        exchange.round_exchange(
-            pairs(), SGD, jax.sharding.Mesh(np.array(jax.devices()[:3]), ("workers",))
-        ).share_progress(np.zeros((3, K), np.float32))
+        exchange.round_exchange(pairs(), SGD, jax.sharding.Mesh(np.array(devices(3)), ("workers",))).share_progress(
+            np.zeros((3, K), np.float32)
+        )
 
 
 # Several processes.

@@ -16,6 +16,7 @@ from gcjax import codes, engine, interrupts, processes, saved_progress, tasks
 from gcjax.engine import live
 from gcjax.engine.live import saving, training
 from gcjax.engine.live.chunk_work import Clock
+from tests.devices import devices
 from tests.engine.live_simulation import INF, KEY, SGD, K, Simulation, Time, W, pairs
 from tests.parameters import one_in, some
 
@@ -61,7 +62,7 @@ def test_a_run_that_is_cut_anywhere_ends_with_the_same_bits(tmp_path, rule):
 
 
 def test_every_worker_keeps_its_own_seconds_and_64_bits(tmp_path):
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:W]), ("workers",))
+    mesh = jax.sharding.Mesh(np.array(devices(W)), ("workers",))
     with engine.Checkpoints(tmp_path, every=2) as checkpoints:
         place = saving.Storage(checkpoints, "", pairs(), 4, mesh, saved_progress.SavedProgress("", 4, list))
         progress, times = np.arange(W, dtype=np.int32), np.full((K, W), np.nan, np.float32)
@@ -214,15 +215,15 @@ def test_another_number_of_workers_is_refused(tmp_path):
         )
         for code in (pairs(), codes.uncoded(2, load=K))
     ]
-    devices = jax.sharding.Mesh(np.array(jax.devices()[:W]), ("workers",))
+    workers_mesh = jax.sharding.Mesh(np.array(devices(W)), ("workers",))
     with engine.Checkpoints(tmp_path) as checkpoints:
         happened = live.Round(1.0, INF, 0, np.zeros(W, np.int32), 0.0, 0.0, np.zeros((K, W), np.float32))
-        saving.save(mesh(checkpoints, names[0], mesh=devices), saving.TrainingState({}, {}, [happened] * 2))
+        saving.save(mesh(checkpoints, names[0], mesh=workers_mesh), saving.TrainingState({}, {}, [happened] * 2))
     with (
         engine.Checkpoints(tmp_path) as checkpoints,
         pytest.raises(ValueError, match=r"another run:[^$]*-num_workers = 4\n[^$]*[+]num_workers = 2"),
     ):
-        saving.restore(mesh(checkpoints, names[1], mesh=devices), saving.TrainingState({}, {}, []))
+        saving.restore(mesh(checkpoints, names[1], mesh=workers_mesh), saving.TrainingState({}, {}, []))
 
 
 # Several processes must agree.

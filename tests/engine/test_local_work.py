@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 from gcjax import codes, compression, engine, protocols, stragglers, tasks
 from gcjax.codes import stopping
 from gcjax.protocols import Schedule
+from tests.devices import mesh
 from tests.engine.by_definition import AdamW, DelayedNesterov, Regions, Rule, Sgd, trained, units
 from tests.engine.test_run import assert_close
 from tests.parameters import one_in, some
@@ -323,10 +324,6 @@ def test_small_gradients_of_a_deadline_are_not_lost():
     optimizer = optax.sgd(1e9)
     found = engine.run(small, PROTOCOLS["anytime"][0], optimizer, durations(), rng_key=KEY, num_commits=1)
     np.testing.assert_allclose(found.params, 1e6 - 1e6, atol=1.0)
-
-
-def mesh(size):
-    return jax.make_mesh((size,), ("workers",), devices=jax.devices()[:size])
 
 
 SPREADS = {"side by side": {"wavefront_width": 8}, "mesh of 2": {"mesh": 2}, "mesh of 8": {"mesh": 8}}

@@ -10,14 +10,10 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from gcjax import engine, protocols, tasks
+from tests.devices import devices, mesh
 from tests.engine.test_run import KEY, PROTOCOLS, SGD, W, assert_close, durations, regression
 from tests.parameters import some
 from tests.protocols.damage import with_versions
-
-
-def mesh(*shape):
-    names = ("workers", "model")[: len(shape)]
-    return jax.make_mesh(shape, names, devices=jax.devices()[: np.prod(shape)])
 
 
 @functools.cache
@@ -191,7 +187,7 @@ def test_a_second_run_compiles_nothing():
 def test_bad_input():
     arguments = (regression(), PROTOCOLS["bsp"], SGD, durations())
     with pytest.raises(ValueError, match=r"no axis 'workers', only 'rows'.*axis=\.\.\."):
-        engine.run(*arguments, rng_key=KEY, mesh=jax.make_mesh((2,), ("rows",), devices=jax.devices()[:2]))
+        engine.run(*arguments, rng_key=KEY, mesh=jax.make_mesh((2,), ("rows",), devices=devices(2)))
     with pytest.raises(ValueError, match="must be a jax.sharding.Mesh"):
         engine.run(*arguments, rng_key=KEY, mesh=jax.devices())
 
@@ -245,6 +241,6 @@ def two_weights():
 
 
 @pytest.mark.parametrize("name", ["bsp", "partial L=2"])
-def test_one_device_along_the_workers_and_two_along_the_model(name):
+def test_one_device_along_the_workers_and_two_along_the_model(name, x64):
     found = engine.run(regression(), PROTOCOLS[name], SGD, durations(), rng_key=KEY, eval_every=7, mesh=mesh(1, 2))
     assert_close(found.params, one_device(name).params)

@@ -9,7 +9,8 @@ import pytest
 
 from gcjax import codes, engine
 from gcjax.engine import wrong_messages
-from tests.engine.test_coded_step import assert_close, data, each, mesh, params, uncoded
+from tests.devices import mesh
+from tests.engine.test_coded_step import assert_close, data, each, params, uncoded
 
 KEY = jax.random.key(5)
 CODE = codes.majority(6, num_wrong=1, num_stragglers=0)
@@ -155,7 +156,7 @@ def test_bad_input():
 
 
 def test_one_device_along_the_workers_and_two_along_the_model(x64):
-    on = jax.make_mesh((1, 2), ("workers", "model"), devices=jax.devices()[:2])
+    on = mesh(1, 2)
     chunks = data(6)
     step = engine.voting_value_and_grad(each, CODE, on)
     value, gradient, info = step(params(), engine.shard_chunks(chunks, CODE, on), CODE.assignment.loads)

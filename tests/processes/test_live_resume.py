@@ -12,6 +12,7 @@ import pytest
 from gcjax import codes, engine, saved_progress, stragglers, tasks
 from gcjax.engine import checkpoint_files
 from gcjax.engine.live import saving
+from tests.devices import devices
 from tests.processes.commands import ROOT, group
 
 NUM_ROUNDS, LOAD = 15, 2
@@ -33,7 +34,7 @@ def history(folder):
     """The rounds of the newest checkpoint, read in one process."""
     code, step = codes.uncoded(2, load=LOAD), steps(folder)[-1]
     task = tasks.digits(code.assignment.num_chunks)
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("workers",))
+    mesh = jax.sharding.Mesh(np.array(devices(2)), ("workers",))
     params = jax.device_put(
         task.init(jax.random.key(0)), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     )

@@ -14,6 +14,7 @@ from gcjax.parameter_server.rule_state import first_view
 from gcjax.protocols.adaptive_coded_rule import measured_network, no_messages, with_messages
 from gcjax.protocols.base import workers_of
 from gcjax.protocols.observed_rounds import Estimates, ObservedRound, likely_finish, mean_seconds
+from tests import devices
 from tests.parameters import some
 from tests.protocols import reference
 
@@ -295,7 +296,7 @@ def test_a_replay_has_the_same_bits_and_so_does_the_same_key(trained, x64):
 
 def test_a_mesh_gives_the_same_parameters(trained, x64):
     task, protocol, durations, run = trained
-    mesh = jax.make_mesh((2,), ("workers",))
+    mesh = devices.mesh(2)
     meshed = engine.run(task, protocol, optax.sgd(0.05), durations, rng_key=KEY, mesh=mesh)
     np.testing.assert_allclose(meshed.params, run.params, rtol=1e-9)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gcjax.tasks.layers import local_response_norm
-from gcjax.tasks.models import MODELS, Transformer, network
+from gcjax.tasks.models import MODELS, Transformer, causal_attention, network
 from tests.parameters import some
 
 KEY = jax.random.key(1)
@@ -115,3 +115,24 @@ def test_the_transformer_looks_only_back():
     one, other = apply(params, tokens), apply(params, tokens.at[:, 4].add(1) % 11)
     np.testing.assert_array_equal(one[:, :4], other[:, :4])
     assert (jnp.abs(one[:, 4:] - other[:, 4:]).max(axis=(0, 2)) > 1e-3).all()
+
+
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")
+def test_attention_on_a_gpu_is_that_of_flax():
+    query, key, value = jax.random.normal(KEY, (3, 2, 16, 4, 32), jnp.bfloat16)
+    mask = jnp.tril(jnp.ones((16, 16), bool))[None, None]
+    result, gradient = jax.value_and_grad(lambda q: causal_attention(q, key, value, mask).astype(jnp.float32).sum())(
+        query
+    )
+    expected, expected_gradient = jax.value_and_grad(
+        lambda q: nn.dot_product_attention(q, key.astype(jnp.float32), value.astype(jnp.float32), mask=mask).sum()
+    )(query.astype(jnp.float32))
+    np.testing.assert_allclose(result, expected, rtol=0.02)
+    np.testing.assert_allclose(gradient.astype(jnp.float32), expected_gradient, atol=0.05)
+
+
+def test_a_head_has_as_many_numbers_as_asked_for():
+    for head_size, shape in ((4, (8, 2, 4)), (32, (8, 1, 8))):
+        module = Transformer(num_tokens=11, width=8, depth=1, head_size=head_size)
+        params = jax.eval_shape(module.init, KEY, jnp.zeros((1, 6), jnp.int32))["params"]
+        assert params["MultiHeadDotProductAttention_0"]["query"]["kernel"].shape == shape  # [width, heads, numbers]

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
+from gcjax._products import einsum
 from gcjax.codes.base import Assignment, Coding, GradientCode, chunk_coefficients, host_generator
 
 BATCH = 64
@@ -144,16 +145,16 @@ def _condition_and_reference(
     decoded_coefficients = chunk_coefficients(code.assignment, coding.encode, coding.decode)  # [N, L, L]
     is_exact = coding.residual < MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks * code.num_blocks)
     reference_coefficients = jnp.where(is_exact, plain_sum_coefficients, decoded_coefficients)
-    return condition_number(code.assignment, coding), jnp.einsum("nab,nbi->ai", reference_coefficients, gradients)
+    return condition_number(code.assignment, coding), einsum("nab,nbi->ai", reference_coefficients, gradients)
 
 
 def _decoded_estimate(code: GradientCode, gradients: jax.Array, message_type: Any, progress: jax.Array) -> jax.Array:
     """float[L, width]: the estimate of the sum of `gradients float[N, L, width]` if messages have `message_type`."""
     coding = code.plan(progress)
     held_gradients = gradients[code.assignment.chunks.clip(0)]  # [W, K, L, width]; chunk 0 stands for none
-    messages = jnp.einsum("wmkb,wkbi->wmi", coding.encode, held_gradients, precision="highest")
+    messages = einsum("wmkb,wkbi->wmi", coding.encode, held_gradients)
     messages = messages.astype(message_type).astype(gradients.dtype)
-    return jnp.einsum("wma,wmi->ai", coding.decode, messages, precision="highest")
+    return einsum("wma,wmi->ai", coding.decode, messages)
 
 
 def _map_rows(function: Callable[[jax.Array], Any], progress: np.ndarray) -> Any:

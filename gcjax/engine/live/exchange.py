@@ -12,6 +12,7 @@ import numpy as np
 import optax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from gcjax._products import einsum
 from gcjax.codes.base import GradientCode
 from gcjax.engine.collectives import estimate_from_messages
 from gcjax.engine.gradients import mean_from_sums
@@ -98,7 +99,7 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
         own_gradients = jnp.where(is_done[:, None, None], chunk_gradients.gradients[0], 0)
         dtype = accumulation_dtype(own_gradients.dtype)
         # [M, ceil(d / L)]
-        own_messages = jnp.einsum("mkl,kli->mi", own_encode.astype(dtype), own_gradients.astype(dtype))
+        own_messages = einsum("mkl,kli->mi", own_encode.astype(dtype), own_gradients.astype(dtype))
         sum_estimate = estimate_from_messages(own_messages[None], own_decode[None], AXIS)  # one worker a device
         own_losses = jnp.where(is_done, chunk_gradients.losses[0], 0)
         own_weights = chunk_weights(own_encode[None], own_decode[None])[0].astype(own_losses.dtype)

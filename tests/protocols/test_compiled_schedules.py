@@ -1,0 +1,44 @@
+"""Schedules are simulated on a CPU, also where JAX computes on an accelerator; another CPU stands in for that."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcjax import protocols
+from gcjax.protocols import compiled_schedules
+from tests.devices import devices
+
+DURATIONS = jnp.array([[1.0, 1.5, 2.25]] * 5)
+
+
+@pytest.fixture
+def default_device(monkeypatch):
+    """JAX's default device, which counts as an accelerator."""
+    *_, device = devices(3)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with jax.default_device(device):
+        yield device
+
+
+def test_they_are_simulated_on_the_cpu_and_are_where_jax_computes(default_device):
+    on_cpu = compiled_schedules.on_cpu((DURATIONS, {"a": 1.0}))
+    cpu = jax.local_devices(backend="cpu")[0]
+    assert all(leaf.devices() == {cpu} for leaf in jax.tree.leaves(on_cpu))
+    schedule = protocols.ssp(staleness=1)(DURATIONS)
+    assert all(leaf.devices() == {default_device} and not leaf.committed for leaf in jax.tree.leaves(schedule))
+
+
+def test_they_are_the_same(default_device):
+    protocol = protocols.k_async(num_contributions=2)
+    there, here = protocol(DURATIONS), jax.jit(lambda durations: protocol(durations))(DURATIONS)
+    jax.tree.map(np.testing.assert_array_equal, there, here)
+
+
+def test_inside_of_a_trace_they_stay_where_that_is_compiled_for(default_device):
+    def times(durations, staleness):
+        return protocols.ssp(staleness=staleness)(durations).time
+
+    expected = protocols.ssp(staleness=2)(DURATIONS).time
+    np.testing.assert_array_equal(jax.jit(times, static_argnums=1)(DURATIONS, 2), expected)
+    np.testing.assert_array_equal(jax.jit(lambda: times(DURATIONS, 2))(), expected)  # of durations that are known
