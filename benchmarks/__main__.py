@@ -20,6 +20,7 @@ from benchmarks.algebra import algebra
 from benchmarks.codes import large_plans, plan_masks, roofline
 from benchmarks.engine import asp_commits, bsp_rounds, demo, second_run
 from benchmarks.memory import memory
+from benchmarks.network import network
 from benchmarks.partial import reproduction
 from benchmarks.pods import pods
 from benchmarks.protocols import python_loop, schedules, seeds, training
@@ -55,6 +56,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "mesh": on_mesh,
     "pods": pods,
     "server": server,
+    "network": network,
     "traces": traces,
     "advice": what_if,
     "watch": watching,

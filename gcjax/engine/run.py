@@ -227,7 +227,8 @@ def replay(
       Parameters, trajectory, info and schedule.
 
     Raises:
-      ValueError: for bad input, if the record breaks a rule of records, or if the start lacks a version that is read.
+      ValueError: for bad input, if the record has no commits or breaks a rule of records, or if the start lacks a
+        version that is read.
 
     Example:
       >>> task = gcjax.tasks.linear_regression(num_chunks=4)
@@ -245,6 +246,8 @@ def replay(
         raise ValueError(
             f"replay needs the record of a run, a gcjax.protocols.Schedule; got {type(schedule).__name__}."
         )
+    if schedule.time.shape[0] == 0:
+        raise ValueError("replay needs a record with commits; this run ended before its first one.")
     _validate.rng_key(rng_key)
     check_wrong_senders(wrong_senders, protocol, compression)
     if compression is not None:

@@ -5,10 +5,12 @@ import subprocess
 import pytest
 
 from benchmarks import memory, pods
+from tests.devices import devices
 
 
 @pytest.mark.parametrize("num_blocks", [None, 1, 2])
 def test_nothing_of_a_device_grows_with_the_devices_but_a_few_numbers(num_blocks):
+    devices(8)
     few, many = pods.count(4, num_blocks), pods.count(8, num_blocks)
     assert many.flops <= 1.001 * few.flops
     assert many.temporary_bytes <= few.temporary_bytes + 4 * 500  # weights of each worker, and of each of its chunks

@@ -42,6 +42,10 @@ def test_a_record_that_cannot_be_is_refused():
         engine.replay(
             TASK, PROTOCOLS["ssp"], OPTIMIZER, schedule._replace(unit=jnp.zeros_like(schedule.unit)), rng_key=KEY
         )
+    per_commit = ("time", "worker", "unit", "work", "weight")
+    empty = schedule._replace(**{name: getattr(schedule, name)[:0] for name in per_commit})
+    with pytest.raises(ValueError, match="a record with commits"):
+        engine.replay(TASK, PROTOCOLS["ssp"], OPTIMIZER, empty, rng_key=KEY)
     with pytest.raises(ValueError, match=r"gcjax\.protocols\.Schedule; got tuple"):
         engine.replay(TASK, PROTOCOLS["ssp"], OPTIMIZER, (1, 2), rng_key=KEY)
 
