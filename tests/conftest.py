@@ -68,6 +68,8 @@ def share_contexts_of_lowering(num_programs=32):
 
 def pytest_sessionstart():
     share_contexts_of_lowering()
+    if jax.default_backend() != "cpu":  # tests hold networks in float32 against each other, too
+        jax.config.update("jax_default_matmul_precision", "highest")
     link_all(COMMON, PROGRAMS)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; processes would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)

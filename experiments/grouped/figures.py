@@ -37,7 +37,8 @@ def groups(results: Sequence[Relative], factor: float, points: float, path: Path
         [], [], color="black", marker="*", linestyle="", markersize=13, label="chosen by progressive grouping"
     )
     dashed = Line2D([], [], color="grey", linestyle="--", linewidth=0.8, label="limit")
-    figure.legend(handles=[star, dashed], loc="outside upper center", ncols=2, frameon=False)
+    has_stars = any(r.is_progressive for r in results)
+    figure.legend(handles=[*([star] if has_stars else []), dashed], loc="outside upper center", ncols=2, frameon=False)
     files.write_figure(path, figure)
 
 

@@ -22,8 +22,9 @@ TIME_HEADS = ("Scheme", "Seconds to the target", "Variant", "Rate", "At an edge"
 NOTES = """\
 - Virtual seconds to {metric} {target:g}; {seeds} seeds that all schemes share, ± is their standard deviation. {trials}
   trials a scheme on {trial_seeds} other seeds.
-- A claim is of one scheme against another one. It holds if the difference of their seconds, seed by seed, has a mean
-  above its standard deviation; if not, they are indistinguishable here.
+- A claim is of one scheme against another one. It is decided if the difference of their seconds, seed by seed, has a
+  mean above its standard deviation; if not, they are indistinguishable here. If one of them got there with all seeds,
+  and the other one with fewer although it ran as long, that decides.
 """
 
 _CONDITION = "published"
@@ -78,7 +79,7 @@ def published(
     _check_names(names, claims, networks or {})
     setting = Setting(study, tuning, {_CONDITION: Condition(stragglers)}, [[_CONDITION]], networks or {})
     tuned = tuned_schemes(schemes, setting, out=out, progress=progress)
-    findings = [finding(tuned, *claim, command=command) for claim in claims]
+    findings = [finding(tuned, *claim, command=command, seconds=study.seconds) for claim in claims]
     if processes.is_first():
         notes = NOTES.format(
             metric=goal.metric, target=goal.value, seeds=study.num_seeds, trials=tuning.num_trials,
@@ -106,22 +107,28 @@ def _check_names(names: set[str], claims: Sequence[tuple[str, str, str]], networ
         raise ValueError(f"networks must be those of schemes, {known_names}; got {min(unknown)!r}.")
 
 
-def finding(tuned: TunedSchemes, faster: str, slower: str, paper: str, *, command: str) -> Finding:
+def finding(
+    tuned: TunedSchemes, faster: str, slower: str, paper: str, *, command: str, seconds: float | None
+) -> Finding:
     """What is found of a claim that one scheme is faster than another one, by their seconds to the target.
 
-    `paper`: what it says of them; `command`: that makes the table. A seed that did not get there (inf) decides, if only
-    one of the schemes has such seeds.
+    `paper`: what it says of them; `command`: that makes the table; `seconds`: for which all ran, None if each ran for
+    as long as its units lasted. A seed that did not get there (inf) decides, if only one of the schemes has such seeds,
+    and ran for as long as the other one took.
     """
     make_finding = functools.partial(Finding, claim=f"{faster} is faster than {slower}", paper=paper, command=command)
     faster_seconds, slower_seconds = (seed_values(tuned.rows, name, _CONDITION, "reach") for name in (faster, slower))
+    faster_end, slower_end = (
+        np.maximum(seed_values(tuned.rows, name, _CONDITION, "end"), seconds or 0.0) for name in (faster, slower)
+    )
+    if not np.isfinite(faster_seconds).all() and not np.isfinite(slower_seconds).all():
+        return make_finding(ours="target not reached", spread="-", holds="not decided: neither always got there")
     if not np.isfinite(faster_seconds).all():
-        slow_got_there = np.isfinite(slower_seconds).all()
-        holds = f"no: {faster} did not get there" if slow_got_there else "not decided: neither always got there"
+        holds = _decided("no", faster, faster_seconds, faster_end, slower_seconds)
         return make_finding(ours="target not reached", spread="-", holds=holds)
     if not np.isfinite(slower_seconds).all():
-        num_reached = int(np.isfinite(slower_seconds).sum())
-        holds = f"yes: {slower} got there with {num_reached} of {len(slower_seconds)} seeds"
-        return make_finding(ours=f"below {faster_seconds.mean():.0f} s / end", spread="-", holds=holds)
+        holds = _decided("yes", slower, slower_seconds, slower_end, faster_seconds)
+        return make_finding(ours="the other did not reach the target", spread="-", holds=holds)
     time_ratios = faster_seconds / slower_seconds
     winner_seconds, loser_seconds = (
         (faster_seconds, slower_seconds)
@@ -131,6 +138,18 @@ def finding(tuned: TunedSchemes, faster: str, slower: str, paper: str, *, comman
     holds = "yes" if winner_seconds is faster_seconds else "**no**"
     holds = "indistinguishable" if indistinguishable(winner_seconds, loser_seconds) else holds
     return make_finding(ours=f"{time_ratios.mean():.2f}", spread=f"± {time_ratios.std(ddof=1):.2f}", holds=holds)
+
+
+def _decided(verdict: str, scheme: str, seconds: np.ndarray, end: np.ndarray, other_seconds: np.ndarray) -> str:
+    """The verdict, as a scheme did not get there with some seeds; or that nothing is decided, as those ended too early.
+
+    All arrays are [S], of each seed: seconds to the target, inf if it did not get there; seconds that it ran; seconds
+    to the target of the other scheme, all finite.
+    """
+    is_reached = np.isfinite(seconds)
+    if not (is_reached | (other_seconds <= end)).all():
+        return f"not decided: {scheme} ran for less than the other took"
+    return f"{verdict}: {scheme} got there with {int(is_reached.sum())} of {len(seconds)} seeds"
 
 
 def _lines(tuned: TunedSchemes) -> Iterable[tuple[str, ...]]:

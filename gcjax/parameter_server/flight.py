@@ -88,14 +88,7 @@ def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, s
         client.close()
         raise Disconnected(f"nobody answers at {address}: {str(error).splitlines()[0]}") from None
 
-    def close() -> None:
-        """Ends the exchange."""
-        with contextlib.suppress(OSError, pa.ArrowException):
-            reader.cancel()
-        with contextlib.suppress(OSError, pa.ArrowException):
-            client.close()
-
-    return _Exchange(reader, writer, max_bytes, close)
+    return _Exchange(reader, writer, max_bytes, client)
 
 
 class Server(flight.FlightServerBase):
@@ -130,7 +123,7 @@ class Server(flight.FlightServerBase):
         del context
         self._check(descriptor.command or b"")
         writer.begin(SCHEMA)
-        connection = _Exchange(reader, writer, self._max_bytes, lambda: None)
+        connection = _Exchange(reader, writer, self._max_bytes)
         try:
             self._on_connection(connection)
         except ValueError as error:
@@ -202,16 +195,22 @@ class _Packet(NamedTuple):
 class _Exchange:
     """A `Connection`; what is sent is written at once if buffers have room for it, else by a thread that may wait."""
 
-    def __init__(self, reader: Any, writer: Any, max_bytes: int, close: Any) -> None:
-        """Of a Flight reader and writer, which `close()` ends; a message has a body of `max_bytes` at most."""
-        self._reader, self._writer, self._max_bytes, self._close = reader, writer, max_bytes, close
+    def __init__(self, reader: Any, writer: Any, max_bytes: int, client: Any = None) -> None:
+        """Of a Flight reader and writer, and the client that they are of; None at the server.
+
+        A message has a body of `max_bytes` at most.
+        """
+        self._reader, self._writer, self._max_bytes, self._client = reader, writer, max_bytes, client
         self._outbox: queue.SimpleQueue[_Packet | None] = queue.SimpleQueue()
         self._is_broken = False
+        self._is_closing = False  # nothing is written any more but what is in the outbox
         self._num_waiting = 0  # in the outbox, or being written by its thread
         # Written at once since the last message of the other side: who sends also reads, in a thread of its own. It is
         # set to 0 without the lock; if that happens within an addition the number is too large, until the next message.
         self._unanswered_bytes = 0
-        self._lock = threading.Lock()  # for writing without the thread, and for adding to both numbers
+        # For writing without the thread, for adding to both numbers, and for the end of both: gRPC ends the process if
+        # two threads write to one exchange at once, or one writes while it is closed.
+        self._lock = threading.Lock()
         self._sender = threading.Thread(target=self._write_all, daemon=True)
         self._sender.start()
 
@@ -221,6 +220,8 @@ class _Exchange:
             raise Disconnected("the other side is gone.")
         packet = _Packet(wire.header_bytes(message), message.body)
         with self._lock:
+            if self._is_closing:
+                raise Disconnected("the other side is gone.")
             if self._num_waiting or self._unanswered_bytes + packet.num_bytes > BUFFERED_BYTES:
                 self._num_waiting += 1
                 self._outbox.put(packet)
@@ -262,10 +263,22 @@ class _Exchange:
         return Message(header, body)
 
     def close(self) -> None:
-        """Ends it once everything is written, or at once if nothing can be."""
+        """Ends it once everything is written, or nothing can be; then no thread uses the reader or the writer.
+
+        A client that does not get rid of what is in its outbox for `CLOSE_SECONDS` breaks the exchange off. A server
+        cannot: it waits here until the other side reads or is gone.
+        """
+        with self._lock:
+            self._is_closing = True
         self._outbox.put(None)
-        self._sender.join(timeout=0.1 if self._is_broken else 2.0)  # seconds; who does not read by then is left behind
-        self._close()
+        if self._client is not None:
+            self._sender.join(timeout=CLOSE_SECONDS)
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._reader.cancel()
+        self._sender.join()
+        if self._client is not None:
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._client.close()
 
     def _write_all(self) -> None:
         """Writes what is in the outbox, as it comes, until `None`, or until the other side is gone."""

@@ -81,21 +81,34 @@ def test_bad_numbers(make, message):
         make()
 
 
+OTHER = "the other did not reach the target"
+
+
 @pytest.mark.parametrize(
     ("fast", "slow", "ours", "holds"),
     [
         ([1.0, 2.0, 3.0], [2.0, 4.0, 6.0], "0.50", "yes"),
         ([2.0, 4.0, 6.0], [1.0, 2.0, 3.0], "2.00", "**no**"),
         ([2.0, 4.0, 6.0], [3.0, 3.5, 6.1], "0.93", "indistinguishable"),
-        ([1.0, np.inf, 1.0], [2.0, 2.0, 2.0], "target not reached", "no: A did not get there"),
-        ([1.0, 1.0, 1.0], [2.0, np.inf, 2.0], "below 1 s / end", "yes: B got there with 2 of 3 seeds"),
+        ([1.0, np.inf, 1.0], [2.0, 2.0, 2.0], "target not reached", "no: A got there with 2 of 3 seeds"),
+        ([1.0, 1.0, 1.0], [2.0, np.inf, 2.0], OTHER, "yes: B got there with 2 of 3 seeds"),
+        ([np.inf, 1.0, 1.0], [2.0, np.inf, 2.0], "target not reached", "not decided: neither always got there"),
+        ([1.0, 1.0, 8.0], [2.0, 2.0, np.inf], OTHER, "not decided: B ran for less than the other took"),
+        ([1.0, 1.0, np.inf], [2.0, 2.0, 8.0], "target not reached", "not decided: A ran for less than the other took"),
     ],
 )
 def test_what_is_said_of_a_claim(fast, slow, ours, holds):
     columns = {"scheme": np.array(["A"] * 3 + ["B"] * 3), "condition": np.array(["published"] * 6)}
-    tuned = TunedSchemes({**columns, "reach": np.array(fast + slow)}, {})
-    finding = comparison.finding(tuned, "A", "B", "faster", command="run")
+    tuned = TunedSchemes({**columns, "reach": np.array(fast + slow), "end": np.full(6, 7.0)}, {})
+    finding = comparison.finding(tuned, "A", "B", "faster", command="run", seconds=None)
     assert (finding.claim, finding.ours, finding.holds) == ("A is faster than B", ours, holds)
+
+
+def test_who_ran_for_the_seconds_asked_for_ran_as_long():
+    columns = {"scheme": np.array(["A", "B"]), "condition": np.array(["published"] * 2)}
+    tuned = TunedSchemes({**columns, "reach": np.array([8.0, np.inf]), "end": np.full(2, 7.0)}, {})
+    finding = comparison.finding(tuned, "A", "B", "faster", command="run", seconds=9.0)
+    assert finding.holds == "yes: B got there with 0 of 1 seeds"
 
 
 def test_each_scheme_has_its_own_network(tmp_path, monkeypatch):

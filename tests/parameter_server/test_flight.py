@@ -5,10 +5,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
+import pytest
 
 from gcjax.parameter_server import flight
+from gcjax.parameter_server.transport import Disconnected
 from gcjax.parameter_server.wire import Message
 
 MAX_BYTES = 1 << 20
@@ -54,3 +57,38 @@ def test_nobody_waits_for_who_has_stopped_reading_and_all_messages_come_in_order
         process.kill()
         listener.close()
     assert [tuple(map(int, line.split())) for line in lines.splitlines()] == list(enumerate(SIZES))
+
+
+class OneAtATime:
+    """A writer that, as gRPC's, must not be used by two threads at once, nor after its end."""
+
+    def __init__(self):
+        self.lock, self.is_closing, self.is_closed, self.mistakes = threading.Lock(), threading.Event(), False, []
+
+    def write_metadata(self, header):
+        if self.is_closed or not self.lock.acquire(blocking=False):
+            self.mistakes.append(header)
+            return
+        time.sleep(0.001)
+        self.lock.release()
+
+    def close(self):
+        with self.lock:
+            self.is_closing.set()
+            time.sleep(0.1)
+            self.is_closed = True
+
+
+def test_nothing_is_written_while_an_exchange_ends_or_afterwards():
+    writer = OneAtATime()
+    exchange = flight._Exchange(None, writer, max_bytes=100)
+    exchange.send(Message({"kind": "order"}))
+    closing = threading.Thread(target=exchange.close)
+    closing.start()
+    writer.is_closing.wait(5)
+    with pytest.raises(Disconnected):
+        exchange.send(Message({"kind": "end"}))
+    closing.join(5)
+    with pytest.raises(Disconnected):
+        exchange.send(Message({"kind": "end"}))
+    assert writer.is_closed and not writer.mistakes and not closing.is_alive()
