@@ -65,7 +65,8 @@ def halos(
     α and of the servers' optimizers are those of the released example, of 16 workers in 4 groups with K = 32 and H = 8.
 
     Ours: at one moment an answer comes before pushes, and these are dealt with one after the other, in the order of
-    the workers, each with all that it brings at that moment; then its worker goes on. The seconds for which a group's
+    the workers, each with all that it brings at that moment; then its worker goes on. Messages that reach the central
+    server at one moment are taken in the order in which they were sent. The seconds for which a group's
     server is busy with a message are counted as latency. Steps of slower workers follow measured speeds, as in
     `async_local_sgd`, where the released code knows the speeds and rounds up.
 

@@ -164,6 +164,8 @@ class Specification(NamedTuple):
       members: pure function `alive bool[W] -> Specification`, the same if only these workers take part; None if it is
         not said what is promised then. Its states may have more fields, the same for all `alive`.
       state_after_join: pure function `(state, worker) -> state`, what a worker's joining changes; asked of `members`.
+      begins_before_commits: whether a worker that begins at the moment of a commit, with the version that it replaces,
+        is taken to have begun before it, since nobody waits for commits.
     """
 
     name: str
@@ -182,6 +184,7 @@ class Specification(NamedTuple):
     replay: Callable[[State, Event, np.ndarray], State] | None = None
     members: Callable[[Any], Any] | None = None
     state_after_join: Callable[[State, jax.Array], State] = unchanged_by_joining
+    begins_before_commits: bool = False
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same states and were made from equal arguments."""

@@ -100,6 +100,7 @@ def halos(
         invariant=program.invariant,
         step_property=program.step_property,
         canonicalise=program.canonicalise,
+        begins_before_commits=True,
     )  # fmt: skip
 
 

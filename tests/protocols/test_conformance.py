@@ -295,6 +295,16 @@ def test_halos_of_units_of_no_length_keeps_to_its_promise():
     assert kept, kept
 
 
+@pytest.mark.parametrize("num_contributions", [1, 2])
+def test_halos_of_a_group_with_several_commits_at_a_moment_keeps_to_its_promise(num_contributions):
+    """Each worker goes on with what its push has brought, before the next commit of its group at this moment."""
+    protocol = protocols.halos(groups=((0, 1, 2, 3, 4),), num_local_steps=1, num_contributions=num_contributions)
+    record = quick(protocol, [[1.0] * 5] * 3)
+    kept = check(record, protocol.specification(5))
+    assert kept and len(set(np.asarray(record.time)[:5].tolist())) < 5 / num_contributions, kept
+    assert not check(changed(record, "read", (2, 1), 0), protocol.specification(5))
+
+
 def test_commits_behind_one_that_never_happens_are_refused():
     found = schedule("asp")
     with pytest.raises(ValueError, match="commits that never happen must be the last ones"):

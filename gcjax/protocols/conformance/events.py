@@ -37,7 +37,7 @@ class Events(NamedTuple):
     recorded_unit: np.ndarray | None = None
 
 
-def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
+def events(schedule: Schedule, kinds: Collection[str] = KINDS, *, begins_before_commits: bool = False) -> Events:
     """The events of a run in the order in which they can have happened.
 
     That is the order of time; at one moment the order of the commits, what is in a commit before it, and what was read
@@ -46,6 +46,8 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
     Args:
       schedule: of one run, not of a batch.
       kinds: which events there are to be, of `KINDS`: COMMIT, or what a worker does (BEGIN, STEP, UNIT, ...).
+      begins_before_commits: whether who begins at the moment of a commit, with the version that it replaces, has begun
+        before it; else only where that, or a unit of no length, shows it.
 
     Raises:
       ValueError: if it is of a batch, or has numbers that no worker or unit of it has.
@@ -71,7 +73,9 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
     sort_keys = [_complete_columns(columns, ("time", *_TIE_BREAKERS)) for columns in columns_by_kind.values()]
     event_order = _time_order(sort_keys, record)
     if BEGIN in kinds:
-        columns_by_kind[BEGIN], begin_positions = _begin_columns(record, committed, event_order, columns_by_kind)
+        columns_by_kind[BEGIN], begin_positions = _begin_columns(
+            record, committed, event_order, columns_by_kind, before_commits=begins_before_commits
+        )
         event_order = _order_with_inserted(event_order, begin_positions)
     names = (*Event._fields, "time", "is_premature")
     complete = [_complete_columns(columns, names) for columns in columns_by_kind.values()]
@@ -237,7 +241,12 @@ def _message_arrival_columns(record: Schedule, committed: CommittedUnits) -> Col
 
 
 def _begin_columns(
-    record: Schedule, committed: CommittedUnits, event_order: np.ndarray, columns_by_kind: dict[str, Columns]
+    record: Schedule,
+    committed: CommittedUnits,
+    event_order: np.ndarray,
+    columns_by_kind: dict[str, Columns],
+    *,
+    before_commits: bool,
 ) -> tuple[Columns, np.ndarray]:
     """The begins of the work of messages, as columns; and int[begins], the position of the event after each.
 
@@ -250,6 +259,7 @@ def _begin_columns(
       committed: the units in commits; those of a message lie next to each other.
       event_order: the order of all other events.
       columns_by_kind: the columns of the other events, which are numbered through.
+      before_commits: `begins_before_commits` of `events`.
     """
     first_row = np.flatnonzero(committed.is_first_of_message)  # the rows of the first and the last unit of each message
     last_row = np.append(first_row[1:], committed.unit.size)[: first_row.size] - 1  # none if there are no messages
@@ -271,6 +281,7 @@ def _begin_columns(
         "is_premature": version > np.searchsorted(record.time, time, side="right"),
     }
     is_ambiguous = time == _ambiguous_begin_times(record, committed)[version.clip(0, record.time.size)]
+    is_ambiguous |= _is_replaced_at_moment(record, time, version, also_made=not before_commits)
     position = _begin_positions(time, version, is_ambiguous, record.time.size + 1, event_order, columns_by_kind)
     follows_commit = _may_follow_commit_before(record, committed, first_row, time, version)
     # At the very moment of the commit before, the version that it replaces can only have been read before it.
@@ -329,6 +340,19 @@ def _begin_positions(
         place_in_order = first_at_moment * (num_versions + 1) + commit_of_event  # commits are at most E
         position[ambiguous] = np.searchsorted(place_in_order, first_of_begin * (num_versions + 1) + version[ambiguous])
     return position
+
+
+def _is_replaced_at_moment(
+    record: Schedule, begin_time: np.ndarray, version: np.ndarray, *, also_made: bool
+) -> np.ndarray:
+    """bool[begins]: whether the `version` int32[begins] that a begin has read was replaced at its moment.
+
+    `also_made`: whether it must have been made at this moment, too.
+    """
+    num_commits = record.time.size
+    made, replaced = (version - 1).clip(0, num_commits - 1), version.clip(0, num_commits - 1)  # the numbers of commits
+    is_replaced = (version < num_commits) & (record.time[replaced] == begin_time)
+    return is_replaced & ((version > 0) & (record.time[made] == begin_time) if also_made else True)
 
 
 def _ambiguous_begin_times(record: Schedule, committed: CommittedUnits) -> np.ndarray:

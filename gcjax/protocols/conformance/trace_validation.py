@@ -103,7 +103,10 @@ def check(
     if memberships is not None:
         specification = with_members(specification)
     kinds = kinds_of(specification)
-    trace = events(schedule, kinds) if memberships is None else events_with_members(schedule, kinds, memberships)
+    if memberships is None:
+        trace = events(schedule, kinds, begins_before_commits=specification.begins_before_commits)
+    else:
+        trace = events_with_members(schedule, kinds, memberships)
     if trace.num_workers != specification.num_workers:
         raise ValueError(
             f"the specification must have as many workers as the schedule; {specification.name} has "
