@@ -263,22 +263,21 @@ class _Exchange:
         return Message(header, body)
 
     def close(self) -> None:
-        """Ends it once everything is written, or nothing can be; then no thread uses the reader or the writer.
+        """Ends it once everything is written, or nothing can be.
 
-        A client that does not get rid of what is in its outbox for `CLOSE_SECONDS` breaks the exchange off. A server
-        cannot: it waits here until the other side reads or is gone.
+        A client gives the other side `CLOSE_SECONDS` to read what is in the outbox, and then leaves it behind. A server
+        waits until the other side reads or is gone: Flight frees the exchange afterwards, which no thread may then use.
         """
         with self._lock:
             self._is_closing = True
         self._outbox.put(None)
-        if self._client is not None:
-            self._sender.join(timeout=CLOSE_SECONDS)
+        if self._client is None:
+            self._sender.join()
+            return
+        self._sender.join(timeout=CLOSE_SECONDS)
+        for end in (self._reader.cancel, self._client.close):
             with contextlib.suppress(OSError, pa.ArrowException):
-                self._reader.cancel()
-        self._sender.join()
-        if self._client is not None:
-            with contextlib.suppress(OSError, pa.ArrowException):
-                self._client.close()
+                end()
 
     def _write_all(self) -> None:
         """Writes what is in the outbox, as it comes, until `None`, or until the other side is gone."""
