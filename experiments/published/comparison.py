@@ -153,15 +153,21 @@ def _decided(verdict: str, scheme: str, seconds: np.ndarray, end: np.ndarray, ot
 
 
 def _lines(tuned: TunedSchemes) -> Iterable[tuple[str, ...]]:
-    """A row for each scheme, by `TIME_HEADS`; a rate is at an edge if it is the lowest or the highest of several."""
+    """A row for each scheme, by `TIME_HEADS`; a rate is at an edge if it is the lowest or the highest of several.
+
+    It is chosen only if a trial reached the target; else it is the first one that was tried.
+    """
     for scheme in dict.fromkeys(tuned.rows["scheme"].tolist()):
         rows = analysis.select_rows(tuned.rows, tuned.rows["scheme"] == scheme)
         variant, rate = str(rows["variant"][0]), float(rows["rate"][0])
-        rates = tuned.trials["rate"][tuned.trials["variant"] == variant]
+        is_of_variant = tuned.trials["variant"] == variant
+        rates = tuned.trials["rate"][is_of_variant]
+        is_chosen = np.isfinite(tuned.trials["reach"][is_of_variant]).any()
         is_at_edge = rates.min() < rates.max() and rate in (rates.min(), rates.max())
         yield (
             scheme, table_cells.time_to_target_cell(rows["reach"], rows["end"], rows["stalled"].tolist()),
-            variant.removeprefix(scheme).removeprefix(",").strip() or "-", f"{rate:.2g}",
+            variant.removeprefix(scheme).removeprefix(",").strip() or "-",
+            f"{rate:.2g}" if is_chosen else f"{rate:.2g} (no trial got there)",
             "yes" if is_at_edge else "no", table_cells.percent_cell(rows["waiting"]),
             table_cells.staleness_cell(rows["mean_staleness"], rows["max_staleness"]),
         )  # fmt: skip

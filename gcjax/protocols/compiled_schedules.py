@@ -29,10 +29,17 @@ def compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedu
 
 
 def on_cpu(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inputs of a simulation on a CPU of this process, so that it runs there; as they are inside of a trace."""
+    """The inputs of a simulation on a CPU of this process, so that it runs there.
+
+    As they are inside of a trace, and where JAX has no CPU, as with JAX_PLATFORMS=cuda.
+    """
     if jax.default_backend() == "cpu" or _is_any_traced(inputs):
         return inputs
-    inputs_on_cpu = jax.device_put(inputs, jax.local_devices(backend="cpu")[0])
+    try:
+        cpu, *_ = jax.local_devices(backend="cpu")
+    except RuntimeError:
+        return inputs
+    inputs_on_cpu = jax.device_put(inputs, cpu)
     return inputs if _is_any_traced(inputs_on_cpu) else inputs_on_cpu
 
 

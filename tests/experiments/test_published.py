@@ -111,6 +111,16 @@ def test_who_ran_for_the_seconds_asked_for_ran_as_long():
     assert finding.holds == "yes: B got there with 0 of 1 seeds"
 
 
+@pytest.mark.parametrize(("reach", "rate"), [(4.0, "0.1"), (np.inf, "0.1 (no trial got there)")])
+def test_a_rate_that_no_trial_chose_says_so(reach, rate):
+    rows = {"scheme": "A", "variant": "A", "rate": 0.1, "reach": np.inf, "end": 7.0, "stalled": False}
+    rows |= {"waiting": 0.5, "mean_staleness": 1.0, "max_staleness": 2}
+    trials = {"variant": ["A", "A"], "rate": [0.1, 0.2], "reach": [reach, np.inf]}
+    tuned = TunedSchemes({k: np.array([v]) for k, v in rows.items()}, {k: np.array(v) for k, v in trials.items()})
+    (line,) = comparison._lines(tuned)
+    assert line[comparison.TIME_HEADS.index("Rate")] == rate
+
+
 def test_each_scheme_has_its_own_network(tmp_path, monkeypatch):
     asked = {}
 

@@ -42,3 +42,12 @@ def test_inside_of_a_trace_they_stay_where_that_is_compiled_for(default_device):
     expected = protocols.ssp(staleness=2)(DURATIONS).time
     np.testing.assert_array_equal(jax.jit(times, static_argnums=1)(DURATIONS, 2), expected)
     np.testing.assert_array_equal(jax.jit(lambda: times(DURATIONS, 2))(), expected)  # of durations that are known
+
+
+def test_without_a_cpu_they_are_simulated_on_the_accelerator(default_device, monkeypatch):
+    def no_cpu(backend=None):
+        raise RuntimeError(f"Unknown backend {backend}")
+
+    monkeypatch.setattr(jax, "local_devices", no_cpu)
+    schedule = protocols.ssp(staleness=1)(DURATIONS)
+    assert schedule.time.shape == (15,) and compiled_schedules.on_cpu((DURATIONS,))[0] is DURATIONS
