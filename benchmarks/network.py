@@ -28,6 +28,7 @@ from gcjax.parameter_server import Calibration, Limits, Security, Server, Setup
 NUM_WORKERS = 3
 LINK_BITS = 20e6  # a second, each way
 ADDRESS = "10.9.0.1:7000"
+_SERVER_HOST = f"gcjax-{os.getpid()}"  # its namespace; two of these benchmarks can run at once
 RUN_SECONDS, UNIT_SECONDS, LEASE = 12.0, 0.02, 2.0
 CUT_AFTER, CUT_SECONDS = 4.0, 4.0  # of the run in which a cable is out
 WIDTHS = (512, 2048)  # of the hidden layer: 154 and 616 kB
@@ -76,7 +77,7 @@ def _bandwidth_row(small: LiveResult, large: LiveResult) -> Row:
     links = parameter_server.fitted_links([small.measured, large.measured], num_bytes)
     shares = [8 * float(np.mean(rate)) / LINK_BITS for rate in (links.upload, links.download)]
     worst = max(shares, key=lambda share: abs(share - 1))
-    note = f"upload {shares[0]:.3f}, download {shares[1]:.3f}; frames have 4 % more than their data"
+    note = f"upload {shares[0]:.3f}, download {shares[1]:.3f}; a full frame has 1448 bytes of data in 1514"
     met = abs(worst - 1) <= 0.1
     return Row(
         what="bandwidth fitted over that of the link", value=f"{worst:.2f}", target="0.9 to 1.1", met=met, note=note
@@ -120,22 +121,22 @@ def _cut_row(folder: Path) -> Row:
 @contextlib.contextmanager
 def _hosts() -> Iterator[None]:
     """A network namespace for the server, with a bridge, and one for each worker, linked to it; removed at the end."""
-    names = ["gcjax-s", *map(_host_of, range(NUM_WORKERS))]
+    names = [_SERVER_HOST, *map(_host_of, range(NUM_WORKERS))]
     try:
         for name in names:
             _command(f"ip netns add {name}")
             _command(f"ip -n {name} link set lo up")
-        _command("ip -n gcjax-s link add bridge type bridge")
-        _command("ip -n gcjax-s addr add 10.9.0.1/24 dev bridge")
-        _command("ip -n gcjax-s link set bridge up")
+        _command(f"ip -n {_SERVER_HOST} link add bridge type bridge")
+        _command(f"ip -n {_SERVER_HOST} addr add 10.9.0.1/24 dev bridge")
+        _command(f"ip -n {_SERVER_HOST} link set bridge up")
         shaped = f"root tbf rate {LINK_BITS:.0f}bit burst 16kb latency 2s"
         for worker in range(NUM_WORKERS):
             host = _host_of(worker)
-            _command(f"ip -n gcjax-s link add port{worker} type veth peer name eth0 netns {host}")
-            _command(f"ip -n gcjax-s link set port{worker} master bridge up")
+            _command(f"ip -n {_SERVER_HOST} link add port{worker} type veth peer name eth0 netns {host}")
+            _command(f"ip -n {_SERVER_HOST} link set port{worker} master bridge up")
             _command(f"ip -n {host} addr add 10.9.0.{worker + 2}/24 dev eth0")
             _command(f"ip -n {host} link set eth0 up")
-            _command(f"tc -n gcjax-s qdisc add dev port{worker} {shaped}")
+            _command(f"tc -n {_SERVER_HOST} qdisc add dev port{worker} {shaped}")
             _command(f"tc -n {host} qdisc add dev eth0 {shaped}")
         yield
     finally:
@@ -156,9 +157,9 @@ def _run_with_cut(folder: Path) -> tuple[LiveResult, float]:
             time.sleep(0.01)
         time.sleep(CUT_AFTER)
         cut_clock = time.time()
-        _command("ip -n gcjax-s link set port0 down")
+        _command(f"ip -n {_SERVER_HOST} link set port0 down")
         time.sleep(CUT_SECONDS)
-        _command("ip -n gcjax-s link set port0 up")
+        _command(f"ip -n {_SERVER_HOST} link set port0 up")
         result = _result(folder)
     return result, cut_clock - result.begin
 
@@ -168,7 +169,7 @@ def _processes(name: str, width: int, folder: Path) -> Iterator[None]:
     """A server and workers, each on its host; ended with the block."""
     for file in (folder / "result.json", *(folder / f"begin-{worker}" for worker in range(NUM_WORKERS))):
         file.unlink(missing_ok=True)
-    roles = {"gcjax-s": "server", **{_host_of(worker): str(worker) for worker in range(NUM_WORKERS)}}
+    roles = {_SERVER_HOST: "server", **{_host_of(worker): str(worker) for worker in range(NUM_WORKERS)}}
     command = [sys.executable, "-m", "benchmarks.network"]
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     children = [
@@ -252,7 +253,7 @@ def _write_certificate(folder: Path) -> None:
 
 def _host_of(worker: int) -> str:
     """The network namespace of a worker."""
-    return f"gcjax-w{worker}"
+    return f"{_SERVER_HOST}-{worker}"
 
 
 def _command(line: str) -> None:

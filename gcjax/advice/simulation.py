@@ -24,6 +24,7 @@ from gcjax.advice.base import Scheme
 from gcjax.advice.windows import Window, smooth_window, whole_rounds_window
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.base import Protocol
+from gcjax.protocols.compiled_schedules import on_cpu
 from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.network import Network
 
@@ -167,9 +168,8 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
     for steps_of_batch in padded_steps_of_blocks.reshape(-1, blocks_per_batch, steps_of_blocks.shape[1]):
         durations = np.repeat(seconds[steps_of_batch] * unit_share, units_per_step, axis=1).astype(np.float32)
         # float32[blocks_per_batch, units, W]; `unit_share` is the share of a step's seconds that a unit takes.
-        batch_sums.append(
-            jax.device_get(_program()(scheme.protocol, units_per_step, warmup_steps, jnp.asarray(durations)))
-        )
+        arrays = on_cpu((jnp.asarray(durations),))
+        batch_sums.append(jax.device_get(_program()(scheme.protocol, units_per_step, warmup_steps, *arrays)))
     fields = zip(*batch_sums, strict=True)
     return BlockSums(*(np.concatenate(sums_of_batches)[:num_blocks].astype(np.float64) for sums_of_batches in fields))
 

@@ -40,6 +40,7 @@ from gcjax.engine.validation import (
     check_commits,
     check_compression,
     check_from_beginning,
+    check_record,
     check_residual,
     check_same_chunks,
     check_versions,
@@ -242,12 +243,7 @@ def replay(
     counts = {"num_commits": num_commits, "eval_every": eval_every, "wavefront_width": wavefront_width}
     _check_arguments(task, protocol, optimizer, **counts)
     eval_every = eval_every if start is None else _validate.integer("start.commit", start.commit, minimum=1)
-    if not isinstance(schedule, Schedule):
-        raise ValueError(
-            f"replay needs the record of a run, a gcjax.protocols.Schedule; got {type(schedule).__name__}."
-        )
-    if schedule.time.shape[0] == 0:
-        raise ValueError("replay needs a record with commits; this run ended before its first one.")
+    check_record(schedule)
     _validate.rng_key(rng_key)
     check_wrong_senders(wrong_senders, protocol, compression)
     if compression is not None:

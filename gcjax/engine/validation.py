@@ -46,6 +46,16 @@ def check(run: Run, protocol: Protocol | None = None, *, num_commits: int | None
     check_commits(run, num_commits=num_commits)
 
 
+def check_record(schedule: Schedule) -> None:
+    """Raises a `ValueError` unless this is the record of a run, with a commit at least."""
+    if not isinstance(schedule, Schedule):
+        raise ValueError(
+            f"replay needs the record of a run, a gcjax.protocols.Schedule; got {type(schedule).__name__}."
+        )
+    if schedule.time.shape[0] == 0:
+        raise ValueError("replay needs a record with commits; this run ended before its first one.")
+
+
 def check_commits(run: Run, *, num_commits: int | None = None) -> None:
     """Raises a `ValueError` if the ring was too small, or nobody did any work, or there are too few commits.
 

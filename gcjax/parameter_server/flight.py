@@ -202,8 +202,7 @@ class _Exchange:
         """
         self._reader, self._writer, self._max_bytes, self._client = reader, writer, max_bytes, client
         self._outbox: queue.SimpleQueue[_Packet | None] = queue.SimpleQueue()
-        self._is_broken = False
-        self._is_closing = False  # nothing is written any more but what is in the outbox
+        self._is_over = False  # nothing more can be sent; what is in the outbox still may be
         self._num_waiting = 0  # in the outbox, or being written by its thread
         # Written at once since the last message of the other side: who sends also reads, in a thread of its own. It is
         # set to 0 without the lock; if that happens within an addition the number is too large, until the next message.
@@ -216,11 +215,9 @@ class _Exchange:
 
     def send(self, message: Message) -> None:
         """Writes the message, or puts it into the outbox: writing to who has stopped reading could take for ever."""
-        if self._is_broken:
-            raise Disconnected("the other side is gone.")
         packet = _Packet(wire.header_bytes(message), message.body)
         with self._lock:
-            if self._is_closing:
+            if self._is_over:
                 raise Disconnected("the other side is gone.")
             if self._num_waiting or self._unanswered_bytes + packet.num_bytes > BUFFERED_BYTES:
                 self._num_waiting += 1
@@ -230,7 +227,7 @@ class _Exchange:
             try:
                 self._write(packet)
             except (OSError, pa.ArrowException, StopIteration):
-                self._is_broken = True
+                self._is_over = True
                 raise Disconnected("the other side is gone.") from None
 
     def receive(self) -> Message:
@@ -253,7 +250,7 @@ class _Exchange:
             while sum(part.size for part in parts) < num_bytes:
                 parts.append(_array(self._reader.read_chunk().data))
         except (StopIteration, OSError, pa.ArrowException) as error:
-            self._is_broken = True
+            self._is_over = True
             raise Disconnected(
                 f"the other side is gone: {str(error).splitlines()[0] if str(error) else 'closed'}"
             ) from None
@@ -269,7 +266,7 @@ class _Exchange:
         waits until the other side reads or is gone: Flight frees the exchange afterwards, which no thread may then use.
         """
         with self._lock:
-            self._is_closing = True
+            self._is_over = True
         self._outbox.put(None)
         if self._client is None:
             self._sender.join()
@@ -288,7 +285,7 @@ class _Exchange:
                     self._num_waiting -= 1
             self._writer.close()
         except (OSError, pa.ArrowException, StopIteration):
-            self._is_broken = True
+            self._is_over = True
 
     def _write(self, packet: _Packet) -> None:
         """Writes a message: its body in record batches of `PART_BYTES`, and its header with the first of them."""

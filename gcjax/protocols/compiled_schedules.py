@@ -1,7 +1,7 @@
 """Schedules compiled: traced once for equal pure functions, such as those of equal protocols, and shapes of inputs.
 
-They are simulated on a CPU, also where there is an accelerator: an event is some small operations, one after the
-other, which an accelerator takes longer to start than a CPU to do: 4 to 8 times as long on an H200.
+They are simulated on a CPU, also where there is an accelerator: event queues, which take one small operation after the
+other, ran 4 to 8 times as long on an H200.
 """
 
 from collections.abc import Callable
