@@ -6,19 +6,27 @@ it goes on from what there is when its push has been dealt with, and this is wri
 Letters: W workers, G groups, E commits, C contributions to a commit.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from gcjax._shared_loops import max_over_runs, select_active
+from gcjax._shared_loops import max_over_runs, read_first, run_if, select_active
 from gcjax.engine.gradients import Contribution, Inputs
 from gcjax.engine.local_state import LocalState, repeated
 from gcjax.engine.local_steps import LocalSteps, steps_of_commit
-from gcjax.engine.local_work import LocalCommit, LocalProgram, change_of_contribution, contribution_of_changes
+from gcjax.engine.local_work import (
+    Beginning,
+    LocalCommit,
+    LocalProgram,
+    beginning_of_contribution,
+    change_after_beginning,
+    contribution_of_changes,
+)
 from gcjax.engine.messages import in_dtypes_of, weighted, zero_sum
-from gcjax.engine.version_ring import read_slot
+from gcjax.engine.version_ring import read_slot, write_slot
 from gcjax.protocols.base import LocalWork
 from gcjax.protocols.groups import GroupServers
 from gcjax.protocols.schedule import Commits, Schedule
@@ -166,7 +174,8 @@ def _changes_in_order(
     # Pushes before it, of weight 0, came while the last exchange of the group was under way; before it, the server
     # merges the answer to that.
     first_with_weight = jnp.argmax(steps.weight > 0).astype(jnp.int32)
-    workers, server = local_states._replace(servers=None), jax.tree.map(lambda x: x[group], local_states.servers)
+    workers, all_servers = local_states._replace(servers=None), local_states.servers
+    server = read_first(num_contributions, lambda all_servers: read_slot(all_servers, group), all_servers)
 
     def push(
         i: jax.Array, carry: tuple[Any, LocalState, Servers, jax.Array]
@@ -178,22 +187,25 @@ def _changes_in_order(
         """
         change_sum, workers, server, losses = carry
         merges = (i == first_with_weight) & (last_commit_of_group.commit >= 0)
-        server, workers = _server_and_workers_after_merge(servers, merges, last_commit_of_group.reader, server, workers)
+        merge = partial(_server_and_workers_after_merge, servers, merges, last_commit_of_group.reader)
+        server, workers = run_if(merges, merge, (server, workers))
         steps_of_one = jax.tree.map(lambda x: x[i], steps)
         worker = steps_of_one.worker[0].clip(0)
-        change, server, of_worker, loss = _push(program, inputs, steps_of_one, server, read_slot(workers, worker))
-        workers = jax.tree.map(lambda x, value: x.at[worker].set(value), workers, of_worker)
+        begin = partial(_beginning_of_worker, program, inputs, steps_of_one, worker)
+        beginning = read_first(steps_of_one.num_steps, begin, workers)
+        change, server, of_worker, loss = _push(program, inputs, steps_of_one, server, beginning)
+        workers = write_slot(workers, worker, of_worker)
         after = jax.tree.map(jnp.add, change_sum, change), workers, server, losses.at[i].set(loss)
         return select_active(i < num_contributions, after, carry)
 
     carry = zero_sum(server.params), workers, server, jnp.zeros(steps.weight.size, steps.weight.dtype)
     change_sum, workers, server, losses = jax.lax.fori_loop(0, max_over_runs(num_contributions), push, carry)
-    all_servers = jax.tree.map(lambda x, value: x.at[group].set(value), local_states.servers, server)
-    return in_dtypes_of(change_sum, server.params), workers._replace(servers=all_servers), losses
+    workers = workers._replace(servers=write_slot(all_servers, group, server))
+    return in_dtypes_of(change_sum, server.params), workers, losses
 
 
 def _server_and_workers_after_merge(
-    servers: GroupServers | None, merges: jax.Array, reader: jax.Array, server: Servers, workers: LocalState
+    servers: GroupServers | None, merges: jax.Array, reader: jax.Array, server_and_workers: tuple[Servers, LocalState]
 ) -> tuple[Servers, LocalState]:
     """A server that has merged the answer to its last message, if `merges bool[]`, and the worker that reads this.
 
@@ -201,10 +213,11 @@ def _server_and_workers_after_merge(
       servers: of the protocol.
       merges: as said.
       reader: int32[], the worker; -1 if there is none.
-      server: before it; its `answer` has the central parameters, of which it takes the share `merge_weight`.
-      workers: all.
+      server_and_workers: the server before it, whose `answer` has the central parameters, of which it takes the share
+        `merge_weight`; and all workers.
     """
     assert servers is not None
+    server, workers = server_and_workers
     share = servers.merge_weight
     merged_params = jax.tree.map(
         lambda x, answer: jnp.where(merges, (1 - share) * x + share * answer, x), server.params, server.answer
@@ -216,8 +229,20 @@ def _server_and_workers_after_merge(
     return server._replace(params=merged_params), workers._replace(params=params)
 
 
+def _beginning_of_worker(
+    program: LocalProgram, inputs: Inputs, steps: LocalSteps, worker: jax.Array, workers: LocalState
+) -> Beginning:
+    """What the `steps` of a worker, int32[], begin with, from the states of all workers."""
+    return beginning_of_contribution(program, inputs, read_slot(workers, worker), _with_weight_one(steps))
+
+
+def _with_weight_one(steps: LocalSteps) -> LocalSteps:
+    """The steps with a weight of 1: that of the contribution comes after the step of the group's server."""
+    return steps._replace(weight=jnp.ones_like(steps.weight))
+
+
 def _push(
-    program: LocalProgram, inputs: Inputs, steps: LocalSteps, server: Servers, worker: LocalState
+    program: LocalProgram, inputs: Inputs, steps: LocalSteps, server: Servers, beginning: Beginning
 ) -> tuple[Any, Servers, LocalState, jax.Array]:
     """What a worker's push changes.
 
@@ -226,14 +251,13 @@ def _push(
       inputs: the data and the key.
       steps: of this contribution.
       server: of the worker's group.
-      worker: its local parameters, with which it has begun.
+      beginning: what the worker's steps begin with.
 
     Returns:
       The server's step, times the weight of the contribution; the server and the worker after it; and the mean loss.
     """
     assert program.local.servers is not None
-    whole_change = steps._replace(weight=jnp.ones_like(steps.weight))  # the weight comes after the server's step
-    change, worker, loss = change_of_contribution(program, inputs, worker, whole_change)
+    change, worker, loss = change_after_beginning(program, inputs, beginning, _with_weight_one(steps))
     change = in_dtypes_of(change, server.params)
     gradient = jax.tree.map(jnp.negative, change)  # an optimizer steps against its gradient
     step, opt_state = program.local.servers.optimizer.update(gradient, server.opt_state, server.params)

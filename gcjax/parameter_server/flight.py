@@ -310,4 +310,8 @@ def _array(batch: Any) -> np.ndarray:
     """uint8[n], the bytes of a record batch, without a copy; they are not to be written."""
     if batch is None or batch.num_columns != 1 or batch.schema.field(0).type != pa.uint8():
         raise ValueError("a message must have its bytes in one column of type uint8.")
-    return np.asarray(batch.column(0).to_numpy(zero_copy_only=True))
+    column = batch.column(0)
+    if column.null_count:
+        raise ValueError(f"a message must have all of its bytes; {column.null_count} of this one are missing.")
+    # `to_numpy` takes 30 us longer; NumPy looks whether the buffer is as long as the column says.
+    return np.frombuffer(column.buffers()[1], np.uint8, count=len(column), offset=column.offset)

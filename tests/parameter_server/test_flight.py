@@ -8,6 +8,7 @@ import threading
 import time
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from gcjax.parameter_server import flight
@@ -92,3 +93,18 @@ def test_nothing_is_written_while_an_exchange_ends_or_afterwards():
     with pytest.raises(Disconnected):
         exchange.send(Message({"kind": "end"}))
     assert writer.is_closed and not writer.mistakes and not closing.is_alive()
+
+
+def batch(column):
+    return pa.record_batch([column], names=["bytes"])
+
+
+def test_the_bytes_of_a_batch_are_read_where_they_are():
+    np.testing.assert_array_equal(flight._array(batch(pa.array(range(10), pa.uint8()).slice(3, 4))), [3, 4, 5, 6])
+    assert flight._array(batch(pa.array([], pa.uint8()))).size == 0
+
+
+@pytest.mark.parametrize("column", [pa.array([1, None], pa.uint8()), pa.array([1, 2], pa.uint16())])
+def test_a_batch_that_is_not_what_it_says_is_refused(column):
+    with pytest.raises(ValueError):
+        flight._array(batch(column))
