@@ -19,6 +19,7 @@ from gcjax.engine.messages import (
     decoded_blocks,
     gradient_from_blocks,
     in_dtypes_of,
+    weighted,
     worker_messages,
 )
 from gcjax.engine.spread import Spread
@@ -145,7 +146,7 @@ def unit_gradients(
         """What commit number `commit` applies: the weighted sum of its units' gradients, and their mean loss."""
         units = Units(*(getattr(commits, name)[commit] for name in Units._fields))  # [C] each
         if skip_padding and spread.size == 1:  # on one device
-            gradient_sum, loss_sum, weight_sum = _sums_one_by_one(sums_at_own_versions, inputs, units)
+            gradient_sum, loss_sum, weight_sum = _sums_one_by_one(task, inputs, units)
         elif one_version:  # all contributions read the same
             shared = inputs.versions.read(_common_entry(units.version)), inputs.data, inputs.rng_key
             gradient_sum, loss_sum, weight_sum = spread.sum_parts(sums_at_one_version, shared, units)
@@ -164,22 +165,30 @@ def _tensordot_in_dtype_of_sums(weight: jax.Array, gradients: jax.Array) -> jax.
     return tensordot(weight.astype(dtype), gradients.astype(dtype), axes=1)
 
 
-def _sums_one_by_one(unit_sums: Callable[[Inputs, Units], Sums], inputs: Inputs, units: Units) -> Sums:
-    """`unit_sums(inputs, units)`, computed unit by unit, without the padding, which is behind the units.
+def _sums_one_by_one(task: Task, inputs: Inputs, units: Units) -> Sums:
+    """The weighted sums (gradient, loss, weight), each unit at the parameters of the version that it read.
 
-    Sums are (gradient, loss, weight), the first two weighted.
+    Computed unit by unit, without the padding, which is behind the C units.
     """
 
-    def add_unit(i: jax.Array, sums: Sums) -> Sums:
-        """The sums with those of unit i."""
-        one_unit = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i), units)  # arrays [1]
-        return jax.tree.map(jnp.add, sums, unit_sums(inputs, one_unit))
+    def sums_of_unit(i: jax.Array) -> Sums:
+        """Those of unit i alone: with an axis of one unit XLA's products of small matrices take longer."""
+        worker, unit, version, weight = (jax.lax.dynamic_index_in_dim(x, i, keepdims=False) for x in units)
+        weight = jnp.where(worker >= 0, weight, 0)  # -1 pads, where another run of a vmap has more units
+        batch, key = unit_inputs(task, inputs.data, inputs.rng_key, worker.clip(0), unit.clip(0))
+        loss, gradient = jax.value_and_grad(task.loss)(inputs.versions.read(version.clip(0)), batch, key)
+        loss_weight = weight.astype(loss.dtype)
+        return weighted(gradient, weight), loss * loss_weight, loss_weight
 
-    first_unit = jax.tree.map(lambda x: x[:1], units)
-    sums_shapes = jax.eval_shape(unit_sums, inputs, first_unit)
+    sums_shapes = jax.eval_shape(sums_of_unit, jnp.zeros((), jnp.int32))
     zero_sums = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), sums_shapes)
     num_before_padding = (units.worker >= 0).sum(dtype=jnp.int32)  # -1 pads
-    return jax.lax.fori_loop(0, max_over_runs(num_before_padding), add_unit, zero_sums)
+    return jax.lax.fori_loop(
+        0,
+        max_over_runs(num_before_padding),
+        lambda i, sums: jax.tree.map(jnp.add, sums, sums_of_unit(i)),
+        zero_sums,
+    )
 
 
 def coded_gradients(code: GradientCode, round_units: int, estimate: Estimate) -> ContributionFunction:
