@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -28,7 +29,7 @@ from gcjax.parameter_server.transport import NO_SECURITY, Disconnected
 from gcjax.parameter_server.wire import Message
 
 KEY = jax.random.key(0)
-NUM_PUSHERS = 2
+NUM_PUSHERS, NUM_WORKERS = 2, 1000
 SIZES = {10_000: 2000, 10_000_000: 60}  # parameters -> pushes
 NUM_REPETITIONS = 7
 """Of pushes and echoes: echoes of one run can be twice as fast as those of the next one."""
@@ -73,9 +74,9 @@ def throttle_of_killed_worker(worker: int, unit: int) -> float:
     return 0.02
 
 
-def pusher(num_params: int, address: str, worker: int) -> int:
+def pusher(num_params: int, address: str, worker: int, num_workers: int = NUM_PUSHERS) -> int:
     """A worker that computes nothing: it pushes the same bytes whenever it may; returns how often."""
-    setup = setup_of(num_params, NUM_PUSHERS)
+    setup = setup_of(num_params, num_workers)
     message_bytes = BYTES_OF_FLOAT * num_params
     connection = transport.connect(address, max_bytes=message_bytes)
     zero_gradient, moment, num_pushes = np.zeros(message_bytes, np.uint8), 0.0, 0
@@ -90,6 +91,12 @@ def pusher(num_params: int, address: str, worker: int) -> int:
             num_pushes += 1
     connection.close()
     return num_pushes
+
+
+def many_pushers(num_params: int, address: str, workers: list[int], num_workers: int) -> int:
+    """Several pushers in threads of one process; returns how often all of them have pushed."""
+    with ThreadPoolExecutor(len(workers)) as threads:
+        return sum(threads.map(lambda worker: pusher(num_params, address, worker, num_workers), workers))
 
 
 class Echo(flight.FlightServerBase):
@@ -250,6 +257,31 @@ def _service_microseconds(sync_seconds: float) -> float:
     return 1e6 * float(np.median(run.service_seconds))
 
 
+def many_workers(num_workers: int = NUM_WORKERS, num_processes: int = 4) -> list[Row]:
+    """Pushes a second of many workers, each with a connection of its own, over those of two; 10 000 parameters."""
+    num_params, count = 10_000, 10 * num_workers
+    limits = Limits(count, seconds=120.0, join_seconds=120.0, lease=60.0)
+    server = Server(setup_of(num_params, num_workers), limits)
+    arguments_of_processes = {
+        process: {
+            "num_params": num_params, "address": server.address, "num_workers": num_workers,
+            "workers": list(range(process, num_workers, num_processes)),
+        }
+        for process in range(num_processes)
+    }  # fmt: skip
+    with parameter_server.processes(many_pushers, arguments_of_processes, on_error=server.stop):
+        commit_times = np.asarray(server.run().schedule.time)
+    rate = (count - 1) / float(commit_times[-1] - commit_times[0])
+    rate_of_two, _ = pushes_per_second(num_params, count=2000)
+    return [
+        Row(
+            what=f"pushes a second of {num_workers:,} workers over those of {NUM_PUSHERS}",
+            value=f"{rate / rate_of_two:.2f}", target="", met=True,
+            note=f"{rate:,.0f} and {rate_of_two:,.0f}/s; the workers compute nothing, in {num_processes} processes",
+        )
+    ]  # fmt: skip
+
+
 def rounds() -> list[Row]:
     """Wall time of a BSP round of four workers over the computing of the slowest, at 100 ms a unit."""
     limits = Limits(NUM_ROUNDS, seconds=60.0, join_seconds=120.0)
@@ -338,7 +370,7 @@ def _own_memory_row(num_params: int = 10_000_000) -> Row:
 
 def server() -> list[Row]:
     """All of them."""
-    return [*pushes(), *check(), *log(), *rounds(), *killed_worker(), *memory()]
+    return [*pushes(), *many_workers(), *check(), *log(), *rounds(), *killed_worker(), *memory()]
 
 
 if __name__ == "__main__":

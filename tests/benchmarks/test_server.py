@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import pytest
 
 from benchmarks import server as benchmark
 from gcjax.parameter_server import Limits, Server
@@ -29,3 +30,9 @@ def test_the_echo_answers_with_as_many_bytes():
     begin, end = benchmark.echo_client(50, f"grpc://127.0.0.1:{server.port}", 3)
     server.shutdown()
     assert end > begin
+
+
+@pytest.mark.slow
+def test_many_workers_push_from_few_processes():
+    (row,) = benchmark.many_workers(num_workers=6, num_processes=2)
+    assert float(row.value) > 0 and "6 workers" in row.what
