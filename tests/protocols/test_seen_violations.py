@@ -23,14 +23,16 @@ def is_kept(protocol, schedule):
     return bool(protocols.check(schedule, protocol.specification(schedule.start.shape[1])))
 
 
+@pytest.mark.parametrize("network", [NETWORK, stragglers.Network()], ids=["network", "at once"])
 @pytest.mark.parametrize("name", PATIENT)
-def test_messages_arrive_before_the_commit_that_waits_for_them(name):
+def test_messages_are_sent_and_arrive_before_the_commit_that_waits_for_them(name, network):
     """Also where the time of the commit is a sum that is rounded otherwise."""
     protocol = PATIENT[name]()
-    for seed in range(3):
-        durations = np.random.default_rng(seed).exponential(size=(12 * protocol.round_units, 4)).astype(np.float32)
-        schedule = protocol(durations, NETWORK)
-        arrival, commit = (np.asarray(x) for x in (schedule.finish, schedule.time))
+    for seed in range(2):
+        durations = np.random.default_rng(seed).exponential(size=(40 * protocol.round_units, 4)).astype(np.float32)
+        schedule = protocol(durations, network)
+        arrival, commit, send = (np.asarray(x) for x in (schedule.finish, schedule.time, schedule.send_start))
+        assert (send[np.isfinite(send)] <= arrival[np.isfinite(send)]).all()
         assert is_kept(protocol, schedule)
         assert (arrival[np.isfinite(arrival)] <= commit[np.isfinite(commit)].max()).all()
 
@@ -92,3 +94,22 @@ def test_a_push_of_eager_worker_busy_in_the_commit_after_its_own():
 @pytest.mark.parametrize("protocol", [protocols.ssp(staleness=2**30), protocols.hop(max_gap=2**30)], ids=["SSP", "Hop"])
 def test_bounds_as_large_as_they_can_be(protocol):
     assert is_kept(protocol, protocol(jnp.ones((6, 5))))
+
+
+def in_type(schedule, dtype):
+    """The record with times, and weights, of another type."""
+    return schedule._replace(
+        **{name: x.astype(dtype) for name, x in schedule._asdict().items() if np.issubdtype(x.dtype, np.floating)}
+    )
+
+
+def test_milliseconds_count_after_a_day():
+    """In records of float64, as of a live run; float32 has no milliseconds there."""
+    durations = np.array([[86_402, 86_403.25], [2, 3], [2, 3]])  # seconds; float32 has all sums of them
+    right = in_type(host(protocols.asp()(durations)), np.float64)
+    early_commit = right._replace(time=right.time - [0, 0.005, 0, 0, 0, 0])  # its push arrives later
+    early_read = right._replace(read=right.read.copy(), start=right.start.copy())
+    early_read.read[1, 0], early_read.start[1, 0] = 2, right.time[1] - 0.005  # before worker 1 has made version 2
+    assert is_kept(protocols.asp(), right) and is_kept(protocols.asp(), in_type(early_commit, np.float32))
+    assert not is_kept(protocols.asp(), early_commit)
+    assert not is_kept(protocols.asp(), early_read)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gcjax.protocols.conformance.committed_units import CommittedUnits, last_arrival
-from gcjax.protocols.conformance.structure import ROUNDING
+from gcjax.protocols.conformance.structure import latest_equal
 from gcjax.protocols.schedule import Schedule
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, STEP, UNIT
 
@@ -42,7 +42,7 @@ def begin_columns(
     worker, unit, commit = committed.worker[first_row], committed.unit[first_row], committed.commit[first_row]
     version = np.asarray(record.read[committed.unit[last_row], committed.worker[last_row]])  # for the last unit
     last_message, start = last_arrival(record, worker, unit), record.start[unit, worker]
-    time = np.where(last_message <= start * (1 + ROUNDING), start, last_message)
+    time = np.where(last_message <= latest_equal(start), start, last_message)
     begins = {
         "kind": KINDS.index(BEGIN),
         "time": time,
@@ -53,7 +53,7 @@ def begin_columns(
         "size": committed.num_workers[commit],
         "group": committed.lowest_worker[commit],
         "column": committed.column[first_row],
-        "waited": time > last_message * (1 + ROUNDING),
+        "waited": time > latest_equal(last_message),
         "is_premature": version > np.searchsorted(record.time, time, side="right"),
     }
     is_ambiguous = time == _ambiguous_begin_times(record, committed)[version.clip(0, record.time.size)]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcjax.protocols.conformance.structure import ROUNDING
+from gcjax.protocols.conformance.structure import latest_equal
 from gcjax.protocols.schedule import Schedule
 
 
@@ -106,8 +106,9 @@ def committed_units(record: Schedule, *, commits_all_units: bool) -> CommittedUn
     first_column[row[::-1]] = column[::-1]  # the first one is written last
     unit = unit.astype(np.int32)
     arrival, message = _arrival_and_message(record, commit, worker, unit)
-    after_by_rounding = (arrival > record.time[commit]) & (arrival <= record.time[commit] * (1 + ROUNDING))
-    arrival = np.where(after_by_rounding, record.time[commit], arrival)
+    commit_time = record.time[commit]
+    after_by_rounding = (arrival > commit_time) & (arrival <= latest_equal(commit_time))
+    arrival = np.where(after_by_rounding, commit_time, arrival)
     is_of_other_version = record.read[unit, worker] != record.read[first_unit, worker]
     is_in_another = np.append(False, (np.diff(worker) == 0) & (np.diff(unit) == 0))[: unit.size]  # the one before it
     is_late = ((arrival > record.time[commit]) | is_of_other_version | is_in_another) & commits_all_units

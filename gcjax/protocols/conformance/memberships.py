@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gcjax.protocols.conformance.events import Events, events
-from gcjax.protocols.conformance.structure import ROUNDING
+from gcjax.protocols.conformance.structure import latest_equal
 from gcjax.protocols.schedule import Schedule
 from gcjax.specifications.events import BEGIN, JOIN, KINDS, LEAVE, UNIT, Event
 
@@ -55,7 +55,7 @@ def events_with_members(schedule: Schedule, kinds: Collection[str], memberships:
     num_units = np.asarray(schedule.start).shape[0]
     # [events]: of the worker before the unit of each event.
     num_lost_before = num_lost(schedule, memberships)[trace.event.unit.clip(0, num_units), trace.event.worker]
-    waited = _has_waited(trace, memberships_of_worker)
+    waited = _has_waited(trace, memberships_of_worker, np.asarray(schedule.time).dtype)
     event = trace.event._replace(unit=trace.event.unit - num_lost_before, waited=waited)
     is_absent = _is_absent(trace, schedule, memberships_of_worker)
     trace = trace._replace(event=event, is_absent=is_absent, recorded_unit=trace.event.unit)
@@ -128,18 +128,18 @@ def num_lost(schedule: Schedule, memberships: Sequence[Membership]) -> np.ndarra
     return num_lost_before
 
 
-def _has_waited(trace: Events, memberships_of_worker: list[list[Membership]]) -> np.ndarray:
+def _has_waited(trace: Events, memberships_of_worker: list[list[Membership]], dtype: np.dtype) -> np.ndarray:
     """bool[events]: whether the worker has waited, since its last message and since it joined or lost a turn.
 
-    `memberships_of_worker`: the changes of each worker, in order of time.
+    `memberships_of_worker`: the changes of each worker, in order of time; `dtype`: of the times in the record.
     """
-    last_change = np.zeros(trace.time.size)  # seconds, of the worker of each event; 0 before its first one
+    last_change = np.zeros(trace.time.size, dtype)  # seconds, of the worker of each event; 0 before its first one
     for worker, own_memberships in enumerate(memberships_of_worker):
         change_times = np.array([0.0, *(m.time for m in own_memberships)])
         is_of_worker = trace.event.worker == worker
         num_changes = np.searchsorted(change_times, trace.time[is_of_worker], side="right")
         last_change[is_of_worker] = change_times[num_changes - 1]
-    return trace.event.waited & (trace.time > last_change * (1 + ROUNDING))
+    return trace.event.waited & (trace.time > latest_equal(last_change))
 
 
 def _is_absent(trace: Events, schedule: Schedule, memberships_of_worker: list[list[Membership]]) -> np.ndarray:

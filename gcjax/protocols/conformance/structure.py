@@ -31,7 +31,8 @@ ARRAYS = {
     "read": ("int32", "[T, W]"),
     "horizon": ("float", "[]"),
 }
-ROUNDING = 1e-5  # by which sums of the same times, or of weights, may differ
+_ROUNDING_OF_WEIGHTS = 1e-5  # the share by which their sums may differ
+_ROUNDING_STEPS = 84  # of the type of the times, by which sums of the same times may differ: 1e-5 in float32
 BLOCK_SIZE = 1 << 15  # contributions that are looked at together: they stay in the cache
 
 
@@ -295,11 +296,11 @@ def _check_weights(block: _Block, protocol: "Protocol | None", num_columns: int,
             f"a code decodes the sum over {num_chunks} chunks, so a weight must be at most {protocol.max_weight:g} / "
             f"{num_chunks} (for another one, say Protocol(..., max_weight=...))"
         )
-        block.require(weight * num_chunks <= protocol.max_weight * (1 + ROUNDING), "weight", rule)
+        block.require(weight * num_chunks <= protocol.max_weight * (1 + _ROUNDING_OF_WEIGHTS), "weight", rule)
         return
     num_own = 1 if protocol.local is None else protocol.local.max_contributions  # contributions of one worker
     max_sum = protocol.max_weight * (num_own if num_own == 1 else max(num_own, num_columns // num_workers))
-    max_rounded_sum = max_sum * (1 + ROUNDING)
+    max_rounded_sum = max_sum * (1 + _ROUNDING_OF_WEIGHTS)
     if num_columns * weight.max() <= max_rounded_sum:  # then no commit can be above: the sums are not needed
         return
     weight_sum = np.bincount(block.commit - block.commit[0], weight)  # of each commit of the block
@@ -368,9 +369,17 @@ def _check_work_done(schedule: "Schedule", num_commits: int) -> None:
             _raise_broken_commit(rule, value, block.commit[by_worker[violation]], block.column[by_worker[violation]])
 
 
+def latest_equal(time: Any) -> Any:
+    """The latest time, in seconds like `time`, which rounding may have made of it: a sum of the same durations.
+
+    A share of it that follows from its type: 1e-5 of a float32, 2e-14 of a float64, as a live run writes down.
+    """
+    return time * (1 + _ROUNDING_STEPS * np.finfo(np.result_type(time, np.float32)).eps)
+
+
 def _is_not_later(early: Any, late: Any) -> Any:
-    """bool, like the times: whether `early` is at most `late`, up to the share `ROUNDING` of `late`."""
-    return (early <= late) | (early <= late * (1 + ROUNDING))
+    """bool, like the times: whether `early` is at most `late`, up to rounding."""
+    return (early <= late) | (early <= latest_equal(late))
 
 
 def _raise_broken_commit(rule: str, value: str, commit: int, contribution: int | None = None) -> NoReturn:

@@ -113,11 +113,16 @@ def timeline_of_rounds(
     num_done_so_far, num_done = jnp.cumsum(is_done, axis=1), is_done.sum(axis=1, keepdims=True)
     is_last_done = is_done & (num_done_so_far == num_done)  # [num_rounds, K, W]
     has_message = is_last_done & jnp.isfinite(send)[:, None]
-    compute_start = jnp.where(is_begun, begin_time + ready_time, jnp.inf)
-    compute_end = jnp.where(is_begun, begin_time + jnp.minimum(finish, stop), jnp.inf)
-    send_start = jnp.where(has_message, begin_time + send[:, None], jnp.inf)
-    arrival = send_start + seconds_of_message[:, None]
-    message_arrival = jnp.where(jnp.isfinite(arrival), jnp.minimum(arrival, end_of_round), arrival)
+
+    def in_round(is_there: jax.Array, time: jax.Array) -> jax.Array:
+        """float[num_rounds, K, W] seconds: the time, not after the end of the round; inf where there is none."""
+        return jnp.where(is_there, jnp.where(jnp.isfinite(time), jnp.minimum(time, end_of_round), time), jnp.inf)
+
+    compute_start = in_round(is_begun, begin_time + ready_time)
+    compute_end = in_round(is_begun, begin_time + jnp.minimum(finish, stop))
+    send_time = begin_time + send[:, None]
+    send_start = in_round(has_message, send_time)
+    message_arrival = in_round(has_message, send_time + seconds_of_message[:, None])
     arrival_time = jnp.where(has_message, message_arrival, jnp.where(is_done, compute_end, jnp.inf))
     is_first_of_round = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
     waits_for_parameters = is_begun & is_first_of_round
