@@ -216,5 +216,6 @@ def _draw_times(rows: Columns, settings: Sequence[str], path: Path) -> None:
     axes.set_xticks(group_centres, settings)
     axes.set_ylabel("virtual time to the target (s)")
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8)
+    handles, _ = axes.get_legend_handles_labels()
+    files.add_legend(figure, handles, loc="outside upper center", max_columns=4, fontsize=8)
     files.write_figure(path, figure)

@@ -110,6 +110,26 @@ def figure(width: float, height: float) -> Any:
     return empty_figure
 
 
+def add_legend(figure: Any, handles: Any, *, loc: str, max_columns: int, **style: Any) -> None:
+    """Adds a legend to a figure, in as many columns as fit into its width, and in rows that are about equally long.
+
+    Args:
+      figure: of Matplotlib.
+      handles: the entries, with labels.
+      loc: where, as Matplotlib says it.
+      max_columns: the most columns.
+      style: further arguments of Matplotlib's `Figure.legend`.
+    """
+    max_columns = max(1, min(max_columns, len(handles)))
+    for num_rows in range(-(-len(handles) // max_columns), len(handles) + 1):
+        num_columns = -(-len(handles) // num_rows)
+        legend = figure.legend(handles=handles, loc=loc, ncols=num_columns, frameon=False, **style)
+        width = legend.get_window_extent(figure.canvas.get_renderer()).width
+        if width <= figure.bbox.width or num_columns == 1:
+            return
+        legend.remove()
+
+
 def figure_text(name: str) -> str:
     """A name as Matplotlib shows it as it is: `$` begins no formula, and a first `_` hides no entry of a legend."""
     zero_width_space = "\u200b"

@@ -1,6 +1,5 @@
 """The figure of metrics against virtual time."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +39,8 @@ def loss_vs_time(results: Results, path: Path) -> None:
     _draw_target(panels[-1], results.facts["target"])
     scheme_handles, _ = panels[0].get_legend_handles_labels()
     handles = [*scheme_handles, *_extra_legend_handles(results)]
-    num_legend_rows = math.ceil(len(handles) / (_MAX_LEGEND_COLUMNS_OF_PANEL * len(metrics)))
-    num_legend_columns = math.ceil(len(handles) / num_legend_rows)
-    figure.legend(handles=handles, loc="outside lower center", ncols=num_legend_columns, frameon=False, handlelength=3)
+    max_columns = _MAX_LEGEND_COLUMNS_OF_PANEL * len(metrics)
+    files.add_legend(figure, handles, loc="outside lower center", max_columns=max_columns, handlelength=3)
     files.write_figure(path, figure)
 
 

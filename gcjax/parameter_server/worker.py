@@ -76,8 +76,11 @@ def work(
     while True:
         try:
             connection = flight.connect(address, max_bytes=layout.num_bytes, security=security)
-            with contextlib.closing(connection):
-                worker_process.serve(connection, layout)
+            try:
+                with contextlib.closing(connection):
+                    worker_process.serve(connection, layout)
+            finally:
+                worker_process.join_threads()
             return worker_process.report
         except Disconnected as error:
             if time.monotonic() > worker_process.last_connected_time + patience:
@@ -102,8 +105,14 @@ class _Worker:
         self._fingerprint = fingerprint(setup)
         self._last_pushed_turn = -1  # its number
         self._begins_anew = False  # whether an order that was left out has said so
+        self._threads: list[threading.Thread] = []  # that read and write the last connection
         self._warm_up()
         self.last_connected_time = time.monotonic()
+
+    def join_threads(self) -> None:
+        """Waits for the threads of the last connection, which is closed: Python must not end while they are in gRPC."""
+        for thread in self._threads:
+            thread.join(flight.CLOSE_SECONDS)
 
     def serve(self, connection: Connection, layout: wire.Layout) -> None:
         """Does what the server asks for, until the run is done. Raises `Disconnected` if the server is gone.
@@ -116,11 +125,14 @@ class _Worker:
             return
         lease, clock_offset = lease_and_offset
         inbox = Inbox()
-        threading.Thread(target=_receive_all, args=(connection, inbox), daemon=True).start()
         has_ended = threading.Event()
-        threading.Thread(
-            target=_send_signs_of_life, args=(connection, lease / 4, clock_offset, has_ended), daemon=True
-        ).start()
+        signs_arguments = connection, lease / 4, clock_offset, has_ended
+        self._threads = [
+            threading.Thread(target=_receive_all, args=(connection, inbox), daemon=True),
+            threading.Thread(target=_send_signs_of_life, args=signs_arguments, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
         try:
             if isinstance(self._program, OverlappingProgram):
                 self._take_overlapping_turns(self._program, connection, inbox, layout, clock_offset)

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gcjax import locks
+from gcjax import files, locks
 from gcjax.parameter_server.setups import differences
 from gcjax.parameter_server.turn_log import Turn, TurnLog
 from gcjax.protocols.conformance.memberships import Membership
@@ -65,9 +65,10 @@ class WrittenLog(TurnLog):
         super().__init__(num_workers)
         self.view, self.last_time, self._has_code = view, 0.0, has_code
         self._last_commit_view: dict[str, Any] | None = None
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # Without a buffer: what cannot be written would stay there, and be written later.
-        self._file: Any = file.open("ab", buffering=0)
+        with files.os_errors_as_value_error("checkpoints must be a folder", file.parent):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # Without a buffer: what cannot be written would stay there, and be written later.
+            self._file: Any = file.open("ab", buffering=0)
         self._sync_seconds, self._last_sync = sync_seconds, -math.inf
         try:
             if not locks.locked(self._file.fileno(), file.parent):

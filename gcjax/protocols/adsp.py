@@ -10,8 +10,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, LossFeedback, Observed, Protocol, Schedule
 from gcjax.protocols.observed_losses import in_window, mean_loss, window_of
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, turn_of
-from gcjax.protocols.simulation.turns import Work
+from gcjax.protocols.simulation.rules import Rule, View
 from gcjax.stragglers.network import Network
 
 _NUM_ASYMPTOTES = 32
@@ -56,8 +55,9 @@ def adsp(
     losses. With a target it is that of the released code, `a² / (1 / (target - c) - b)`: the inverse of the time, from
     the begin of the window, after which the fit is at the target. It is 0 where the fit never gets there, that is if
     target <= c or a² = 0, and inf where it was there from the begin. Without a target it is `a²`. The first C whose
-    reward is below the best is given up for the one before. When the loss of a window has risen by 30 % over the least
-    one since, the search begins again (Hu et al. 2020). The server adds a push with the weight 1/W.
+    reward is not above the best is given up for the one before; a window without a commit says nothing, and the search
+    goes on. When the loss of a window has risen by 30 % over the least one since, the search begins again (Hu et al.
+    2020). The server adds a push with the weight 1/W.
 
     Args:
       seconds: Γ.
@@ -87,17 +87,11 @@ def adsp(
         num_commits = rates.num_commits.astype(durations.dtype)[:, None]  # of each worker, one row a window
         compute_seconds_by_window = jnp.maximum(min_interval, window_seconds / num_commits - message_seconds)
 
-        def plan(work: Work, first_unit: jax.Array, ready_time: jax.Array, memory: Any) -> TurnPlan:
-            """A turn of each worker: as many units as fill its seconds, from unit `first_unit int32[W]` on.
+        def turn_seconds(view: View) -> jax.Array:
+            """float[W]: for how long each worker computes in a turn that begins in this window."""
+            return compute_seconds_by_window[window_of(view.now, window_seconds, num_windows)]
 
-            The seconds are those of the window in which the turn begins, at `ready_time float[W]` seconds.
-            """
-            del memory
-            window = window_of(ready_time, window_seconds, num_windows)  # int32[W]
-            compute_seconds = jnp.take_along_axis(compute_seconds_by_window, window[None], axis=0)[0]  # float[W]
-            return turn_of(work, first_unit, ready_time, num_units=work.num_to_fill(first_unit, compute_seconds))
-
-        return event_schedule(Rule(plan=plan, weight=1.0 / num_workers), durations, network)
+        return event_schedule(Rule(turn_seconds=turn_seconds, weight=1.0 / num_workers), durations, network)
 
     loss_feedback = LossFeedback(
         initial=_initial_rates,

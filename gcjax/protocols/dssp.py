@@ -39,7 +39,8 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
     A worker that has done n units goes on if `n - min_v n_v <= lower`, or on steps that it has been granted. When the
     fastest worker may not go on, it is granted the r <= span steps after which it would wait least for the next push of
     the slowest: with A and I the last push and the last interval between pushes of each, `r` minimises
-    `min_(k >= 1) {A_slow + k I_slow - (A_fast + r I_fast) >= 0}`, the least r of equal ones. It never gets more than
+    `min_(k >= 1) {A_slow + k I_slow - (A_fast + r I_fast) >= 0}`, the least r of equal ones. Waits that differ by less
+    than 0.001 I_slow count as equal, so that rounding grants nobody another number of steps. It never gets more than
     `lower + span + 1` ahead. Gradients are applied on arrival (Zhao et al. 2019, algorithms 1 and 2). Without two
     pushes of both there is no prediction, and nothing is granted.
 
@@ -138,9 +139,15 @@ def _num_steps_to_grant(
     num_steps = jnp.arange(max_granted + 1, dtype=jnp.int32)  # all that can be granted; what follows is of each
     fast_push = pushes.last_time[fast_worker] + num_steps.astype(fast_interval.dtype) * fast_interval
     positive_interval = jnp.where(slow_interval > 0, slow_interval, 1)  # not 0, also where the result is not used
-    num_slow_pushes = jnp.maximum(jnp.ceil((fast_push - pushes.last_time[slow_worker]) / positive_interval), 1)
-    wait = pushes.last_time[slow_worker] + num_slow_pushes * slow_interval - fast_push
-    wait = jnp.where(num_steps <= max_steps, jnp.maximum(wait, 0), jnp.inf)  # seconds; the first of equal ones is taken
+    intervals_since_slow_push = (fast_push - pushes.last_time[slow_worker]) / positive_interval
+    num_slow_pushes = jnp.maximum(jnp.ceil(intervals_since_slow_push - _ROUNDING), 1)
+    wait = jnp.maximum(num_slow_pushes - intervals_since_slow_push, 0)  # in intervals of the slow worker
+    wait = jnp.where(num_steps <= max_steps, wait, jnp.inf)
+    first_of_least = jnp.argmax(wait <= wait.min() + _ROUNDING).astype(jnp.int32)
     have_pushed_twice = (pushes.num_pushes[fast_worker] >= 2) & (pushes.num_pushes[slow_worker] >= 2)
     is_predictable = have_pushed_twice & (slow_interval > 0)
-    return jnp.where(is_predictable, jnp.argmin(wait).astype(jnp.int32), 0)
+    return jnp.where(is_predictable, first_of_least, 0)
+
+
+_ROUNDING = 1e-3
+"""Of an interval between two pushes: waits that differ by less are equal but for rounding."""

@@ -88,6 +88,16 @@ def test_the_legend_names_bands_and_crosses(drawn, failed, halts):
     assert ("came to a halt" in names) == halts
 
 
+def test_a_legend_of_long_names_is_in_the_figure(drawn):
+    found = results()
+    for name in tuple(found.schemes):
+        found = renamed(found, name, f"{name}, with a long explanation of what is wrong with its messages")
+    figure = drawn(found)
+    figure.canvas.draw()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width
+
+
 @pytest.mark.parametrize("name", ["_hidden", "$\\foo$", "a $ b $ c"])
 def test_any_name_of_a_scheme_is_in_the_legend_as_it_is(drawn, name):
     found = renamed(results(), "ASP", name)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gcjax import engine, protocols
+from gcjax import engine, protocols, stragglers
 from gcjax.protocols import Observed
 from gcjax.protocols.adsp import _reward
 from tests.engine.test_local_work import KEY, NETWORK, PROTOCOLS, SGD, durations, regression, result, run
@@ -238,3 +238,24 @@ def test_fewer_commits_at_first_than_asked_for_are_no_error(x64):
     assert_close(whole.params, result("adsp").params)
     with pytest.raises(ValueError, match=f"only {made} commits"):
         run("adsp", num_commits=made + 1)
+
+
+QUARTERS = np.array(  # of a second, [T, W]
+    [[4, 2], [3, 3], [1, 3], [2, 4], [4, 1], [1, 1], [3, 3], [2, 3], [1, 3], [1, 3], [3, 1], [4, 4], [1, 1], [4, 3]]
+    + [[3, 2], [4, 1], [3, 1], [1, 3], [2, 2], [1, 4], [3, 2], [2, 3], [3, 3], [1, 3]]
+)
+
+
+def test_rates_of_later_windows_change_no_commit_of_earlier_ones():
+    """A turn begins in one window, and its parameters arrive in the next one, where units run out."""
+    feedback = protocols.adsp(seconds=4.0, num_windows=8, min_interval=0.0).loss_feedback
+    network, rates = stragglers.constant_network(download=[1.5, 0.25]), feedback.initial(8)
+    until_next_window = 16.0
+    times = []
+    for later in (4, 3):
+        num_commits = jnp.array([1, 2, 3, 4, *[later] * 4])
+        schedule = feedback.schedule(jnp.asarray(QUARTERS) / 4, network, rates._replace(num_commits=num_commits))
+        time = np.asarray(schedule.time)
+        times.append(time[time <= until_next_window])
+    np.testing.assert_array_equal(*times)
+    assert times[0].size > 10

@@ -425,3 +425,9 @@ def test_a_killed_server_is_started_again_and_the_workers_come_back(name, tmp_pa
     assert sum("started again" in m.why for m in memberships) >= 2
     run = parameter_server.LiveRun(params, None, schedule, np.asarray(loss), memberships, np.zeros(0), 0)
     chex.assert_trees_all_close(params, replay(protocol, run).params, rtol=1e-4, atol=1e-6)
+
+
+def test_a_folder_that_is_a_file_is_refused_in_words(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="checkpoints must be a folder that can be written.*file"):
+        parameter_server.Server(setup(PROTOCOLS["asp"]), parameter_server.Limits(1), checkpoints=tmp_path / "file")

@@ -91,3 +91,12 @@ def test_times_beyond_the_digits_of_float32_are_refused_and_float64_named(protoc
         assert (jnp.diff(found.time[jnp.isfinite(found.time)]) >= 0).all()
     durations[0] = 1e6
     assert protocol(jnp.asarray(durations, jnp.float32)).time[0] >= 1e6
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.3, 0.7])
+@pytest.mark.parametrize("seconds", [(1, 3), (1, 4)])
+def test_dssp_grants_the_same_in_any_unit_of_time(seconds, scale):
+    """Predicted waits of nothing, or that are equal, are so in spite of rounding."""
+    protocol, durations = P.dssp(lower=2, span=6), jnp.tile(jnp.array(seconds, jnp.float32), (40, 1))
+    horizon, scaled_horizon = (float(protocol(x).horizon) for x in (durations, durations * scale))
+    assert scaled_horizon == pytest.approx(horizon * scale, rel=1e-5)

@@ -156,3 +156,13 @@ def test_a_message_that_is_under_way_at_the_end_has_not_arrived():
     taken = np.asarray(schedule.worker) >= 0
     is_committed[np.asarray(schedule.unit)[taken], np.asarray(schedule.worker)[taken]] = True
     np.testing.assert_array_equal(is_committed, np.isfinite(schedule.finish))
+
+
+def test_who_receives_still_at_the_end_has_begun():
+    """As on a link of its own, where it is known already when it will have received."""
+    durations, download = jnp.array([[1.0, 1.0], [0.5, 1.0]]), jnp.array([0.0, 4.0])
+    own, shared = (protocols.asp()(durations, Network(download=download, server=server)) for server in (None, 0.001))
+    assert (
+        (float(shared.start[0, 1]), int(shared.read[0, 1])) == (float(own.start[0, 1]), int(own.read[0, 1])) == (0, 0)
+    )
+    assert np.isinf(shared.compute_start[0, 1]) and np.isinf(shared.finish[0, 1])

@@ -81,7 +81,7 @@ def test_more_commits_than_there_is_room_for_are_an_error():
 
 def test_what_protocols_are_written_with_is_in_one_place():
     """And nothing of it is in the list of the protocols."""
-    assert {"Rule", "View", "TurnPlan", "Work", "Round", "event_schedule", "rounds"} <= set(simulation.__all__)
+    assert {"Rule", "View", "Work", "Round", "event_schedule", "rounds"} <= set(simulation.__all__)
     assert all(callable(getattr(simulation, name)) for name in simulation.__all__)
     assert "simulation" in protocols.__all__
     assert [name for name in simulation.__all__ if hasattr(protocols, name)] == []

@@ -118,10 +118,10 @@ class Dssp(Rule):
         waits = []
         for steps in range(min(self.span, self.lower + self.span + 1 - ahead) + 1):
             mine, k = b + steps * (b - a), 1
-            while d + k * (d - c) < mine:
+            while d + k * (d - c) < mine - 1e-3 * (d - c):
                 k += 1
-            waits.append(d + k * (d - c) - mine)
-        return waits.index(min(waits))
+            waits.append(max(d + k * (d - c) - mine, 0))
+        return next(steps for steps, wait in enumerate(waits) if wait <= min(waits) + 1e-3 * (d - c))
 
 
 class FirstK(Rule):

@@ -5,7 +5,6 @@ from gcjax.protocols.simulation.max_plus import bounded_staleness, check_stalene
 from gcjax.protocols.simulation.rounds import Round, fixed_units, rounds, units_until
 from gcjax.protocols.simulation.rules import (
     Rule,
-    TurnPlan,
     View,
     all_have_pushed,
     all_under_way,
@@ -17,7 +16,6 @@ from gcjax.protocols.simulation.turns import Work
 __all__ = [
     "Round",
     "Rule",
-    "TurnPlan",
     "View",
     "Work",
     "all_have_pushed",

@@ -13,7 +13,15 @@ from gcjax._one_kernel import loop_in_one_kernel
 from gcjax._shared_loops import max_over_runs
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.event_queue import Queue, initial_state
-from gcjax.protocols.simulation.event_state import IDLE, SENDING, State, packed, replace_where, with_ended_turns
+from gcjax.protocols.simulation.event_state import (
+    IDLE,
+    RECEIVING,
+    SENDING,
+    State,
+    packed,
+    replace_where,
+    with_ended_turns,
+)
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.simulation.shared_link import SharedQueue
 from gcjax.protocols.simulation.turn_queue import MAX_FEW_WORKERS
@@ -134,6 +142,8 @@ def _simulated_turns(queue: Queue, num_turns: int, num_commits: int) -> tuple[Tu
     state = loop(is_running, queue.step, state)
     if queue.network.server is not None:  # when these messages would arrive is not known yet
         turns_under_way = replace_where(state.current_turns.unpacked, state.phase == SENDING, arrive=jnp.inf)
+        is_receiving = (state.phase == RECEIVING) & (turns_under_way.num_begun == 0)  # for its first unit
+        turns_under_way = replace_where(turns_under_way, is_receiving, num_begun=1)
         state = state._replace(current_turns=packed(turns_under_way))
     state = with_ended_turns(state, state.phase != IDLE)
     turns, time = jax.tree.map(lambda x: x[:-1], (state.ended_turns.unpacked, state.time))

@@ -161,8 +161,6 @@ class Rule(NamedTuple):
       takes: `(view, worker) -> bool[W]`, whose messages the commit takes; everybody's if None.
       pulls: `(view) -> bool[W]`, whose turn begins with receiving the parameters; by default, who has an old version.
       num_units: the units of a turn, a number or `(view) -> int32[W]`, or `int32[]` for all.
-      plan: `(work, first_unit, ready_time, memory) -> TurnPlan`, what a worker does that has the parameters at
-        `ready_time float[W]`, where it decides by its own clock; None for turns of `num_units` units in a row.
       memory: `(num_workers, dtype) -> memory`, what the rule keeps in mind at first.
       remember: `(view, worker) -> memory`, after a message; `view.num_commits` counts the commit that it brought.
       cuts_off: `(view, worker) -> bool[W]`, whose turns the commit cuts off; nobody's if None.
@@ -203,7 +201,6 @@ class Rule(NamedTuple):
     takes: Callable[[View, jax.Array], jax.Array] | None = None
     pulls: Callable[[View], jax.Array] = lambda view: view.version < view.num_commits
     num_units: int | Callable[[View], jax.Array] = 1
-    plan: Callable[[Work, jax.Array, jax.Array, Any], TurnPlan] | None = None
     memory: Callable[[int, Any], Any] = lambda num_workers, dtype: ()
     remember: Callable[[View, jax.Array], Any] = _unchanged_memory
     cuts_off: Callable[[View, jax.Array], jax.Array] | None = None

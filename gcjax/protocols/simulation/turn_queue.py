@@ -185,9 +185,9 @@ class TurnQueue(NamedTuple):
         ready_time: jax.Array,
         pulled: jax.Array,
     ) -> State:
-        """The state in which workers have begun to compute the units that the rule plans.
+        """The state in which workers have begun to compute their units.
 
-        Those whose plan takes more units than were sampled do nothing instead, and set the horizon.
+        Those whose turn takes more units than were sampled do nothing instead, and set the horizon.
 
         Args:
           state: the simulation.
@@ -226,10 +226,6 @@ class TurnQueue(NamedTuple):
     ) -> TurnPlan:
         """What those do, arrays [m], who have the parameters at `ready_time`, from unit `first_unit int32[m]` on."""
         work, rule, view = self.work, self.rule, state.view
-        if rule.plan is not None:  # of all workers; what it says of those who do not begin does not count
-            ready_time_of_all = selected_workers.with_entries(jnp.broadcast_to(view.now, state.phase.shape), ready_time)
-            plan_of_all = rule.plan(work, state.current_turns.unpacked.first_unit, ready_time_of_all, view.memory)
-            return TurnPlan(*map(selected_workers.entries_of, plan_of_all))
         if selected_workers.worker is not None:  # one worker alone, not everybody
             work = work._replace(worker=selected_workers.worker[None])
         if rule.overlaps:
