@@ -1,6 +1,6 @@
 """ADSP: adaptive synchronous parallel (Hu, Wang, Wu, AAAI 2020)."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp

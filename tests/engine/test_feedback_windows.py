@@ -240,21 +240,19 @@ def test_fewer_commits_at_first_than_asked_for_are_no_error(x64):
         run("adsp", num_commits=made + 1)
 
 
-QUARTERS = np.array(  # of a second, [T, W]
-    [[4, 2], [3, 3], [1, 3], [2, 4], [4, 1], [1, 1], [3, 3], [2, 3], [1, 3], [1, 3], [3, 1], [4, 4], [1, 1], [4, 3]]
-    + [[3, 2], [4, 1], [3, 1], [1, 3], [2, 2], [1, 4], [3, 2], [2, 3], [3, 3], [1, 3]]
-)
+QUARTERS = "42 33 13 24 41 11 33 23 13 13 31 44 11 43 32 41 31 13 22 14 32 23 33 13"  # of a second, of two workers
 
 
 def test_rates_of_later_windows_change_no_commit_of_earlier_ones():
     """A turn begins in one window, and its parameters arrive in the next one, where units run out."""
     feedback = protocols.adsp(seconds=4.0, num_windows=8, min_interval=0.0).loss_feedback
     network, rates = stragglers.constant_network(download=[1.5, 0.25]), feedback.initial(8)
+    durations = jnp.array([[int(quarters) for quarters in pair] for pair in QUARTERS.split()]) / 4
     until_next_window = 16.0
     times = []
     for later in (4, 3):
         num_commits = jnp.array([1, 2, 3, 4, *[later] * 4])
-        schedule = feedback.schedule(jnp.asarray(QUARTERS) / 4, network, rates._replace(num_commits=num_commits))
+        schedule = feedback.schedule(durations, network, rates._replace(num_commits=num_commits))
         time = np.asarray(schedule.time)
         times.append(time[time <= until_next_window])
     np.testing.assert_array_equal(*times)
