@@ -38,7 +38,7 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
       ValueError: if the sampled units do not last for the time asked for, or this does not last for a commit.
     """
     schedule: Schedule = jax.device_get(schedule_program()(protocol, *_arguments(scheme, protocol, study, inputs)))
-    check_enough_units(scheme, schedule, study)
+    check_enough_units(scheme, schedule, study, inputs.durations)
     check_work(schedule)
     _check_first_commits(scheme, schedule, study)
     return schedule
@@ -85,13 +85,19 @@ def _check_first_commits(scheme: str, schedule: Schedule, study: Study) -> None:
         )
 
 
-def check_enough_units(scheme: str, schedule: Schedule, study: Study) -> None:
-    """Raises `ValueError` if in any run the sampled units of work are used up before `study.seconds`."""
+def check_enough_units(scheme: str, schedule: Schedule, study: Study, durations: jax.Array) -> None:
+    """Raises `ValueError` if in any run the sampled units of work are used up before `study.seconds`.
+
+    `durations`: float[runs, T, W] seconds, from which follows how many could be enough.
+    """
     earliest_horizon = float(np.min(schedule.horizon))
     if study.seconds is not None and earliest_horizon < study.seconds:
         units_and_a_tenth = 1.1 * study.num_units  # to spare
-        # The horizon, at which the first worker has used its units up, can be 0 s.
-        enough_units = int(units_and_a_tenth * study.seconds / max(earliest_horizon, 1e-9)) + 1
+        # The horizon, at which the first worker has used its units up, can be 0 s; with turns of many units it jumps.
+        in_proportion = units_and_a_tenth * study.seconds / max(earliest_horizon, 1e-9)
+        seconds_of_fastest = np.mean(durations, axis=1).min()  # of a unit, in the mean; inf if nobody ever ends one
+        twice_without_pause = 2 * study.seconds / max(float(seconds_of_fastest), 1e-9)
+        enough_units = int(min(in_proportion, max(twice_without_pause, units_and_a_tenth))) + 1
         raise ValueError(
             f"num_units must last for all of the {study.seconds:g} seconds; {study.num_units} units a worker are "
             f"used up after {earliest_horizon:.4g} seconds in scheme '{scheme}'. Sample about {enough_units} units, or "

@@ -324,7 +324,7 @@ def _train_in_one_program(
     if loss_feedback is not None:  # the schedule that the losses led to
         network = network_of(scheme, training.protocol, study, inputs)
         schedule_in_time = schedule_program()(loss_feedback.schedule, inputs.durations, network, runs.state.controls)
-        check_enough_units(scheme, schedule_in_time, study)
+        check_enough_units(scheme, schedule_in_time, study, inputs.durations)
     runs = jax.block_until_ready(runs._replace(schedule=schedule_in_time))
     ended_runs = _ended_runs(runs.trajectory, runs.schedule, schedule, seconds, begin_time, compile_end_time)
     engine.check(runs, training.protocol)
@@ -364,7 +364,7 @@ def _train_on_mesh(
         report((run_number + 1) / num_runs)
     trajectory, schedule_in_time = jax.tree.map(lambda *fields_of_runs: np.stack(fields_of_runs), *runs)
     if training.protocol.loss_feedback is not None:  # the schedules that the losses led to
-        check_enough_units(scheme, schedule_in_time, study)
+        check_enough_units(scheme, schedule_in_time, study, inputs.durations)
     return _ended_runs(trajectory, schedule_in_time, schedule, seconds, begin_time, compile_end_time)
 
 
