@@ -271,7 +271,7 @@ def many_workers(num_workers: int = NUM_WORKERS, num_processes: int = 4) -> list
     }  # fmt: skip
     with parameter_server.processes(many_pushers, arguments_of_processes, on_error=server.stop):
         commit_times = np.asarray(server.run().schedule.time)
-    rate = (count - 1) / float(commit_times[-1] - commit_times[0])
+    rate = (len(commit_times) - 1) / float(commit_times[-1] - commit_times[0])
     rate_of_two, _ = pushes_per_second(num_params, count=2000)
     return [
         Row(

@@ -313,5 +313,5 @@ def _array(batch: Any) -> np.ndarray:
     column = batch.column(0)
     if column.null_count:
         raise ValueError(f"a message must have all of its bytes; {column.null_count} of this one are missing.")
-    # `to_numpy` takes 30 us longer; NumPy looks whether the buffer is as long as the column says.
+    # With `to_numpy` a fifth fewer messages go through a server; NumPy sees whether the buffer is as long as it says.
     return np.frombuffer(column.buffers()[1], np.uint8, count=len(column), offset=column.offset)

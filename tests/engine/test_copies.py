@@ -1,4 +1,4 @@
-"""The loops of a run copy no array of all workers: a message costs as much with a thousand workers as with ten."""
+"""Loops of runs that copy no array of all workers: a message costs as much with a thousand workers as with ten."""
 
 import re
 

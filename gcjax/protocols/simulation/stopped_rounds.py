@@ -116,7 +116,7 @@ def timeline_of_rounds(
 
     def in_round(is_there: jax.Array, time: jax.Array) -> jax.Array:
         """float[num_rounds, K, W] seconds: the time, not after the end of the round; inf where there is none."""
-        return jnp.where(is_there, jnp.where(jnp.isfinite(time), jnp.minimum(time, end_of_round), time), jnp.inf)
+        return jnp.where(is_there & jnp.isfinite(time), jnp.minimum(time, end_of_round), jnp.inf)
 
     compute_start = in_round(is_begun, begin_time + ready_time)
     compute_end = in_round(is_begun, begin_time + jnp.minimum(finish, stop))
