@@ -5,8 +5,9 @@ of. There are several matrices where they take turns: M[t % turns] after iterati
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from gcjax import _validate
@@ -15,6 +16,23 @@ UNBOUNDED = 1 << 30
 """The iterations that somebody can be ahead of a worker that it never hears of."""
 _ROUNDING = 1e-6
 """By so much a sum that must be 1 may miss it."""
+_MOST_LISTED = 16
+"""Longer rows are whole: the averages of W rows by a product of matrices take no longer then."""
+
+
+class MixingMatrix(NamedTuple):
+    """A mixing matrix: whole, or the few entries of each row that are not 0 (as in the ELLPACK format).
+
+    The parameters of the k-th of those who average become `sum_j weights[k, j] x[columns[k, j]]`.
+
+    Attributes:
+      weights: float[members, n], the entries.
+      columns: int32[members, n], the workers whose parameters they are factors of; a weight of 0 pads, whoever's it is.
+        None where n is members, and these are all members in order.
+    """
+
+    weights: jax.Array
+    columns: jax.Array | None = None
 
 
 def ring(num_workers: int) -> np.ndarray:
@@ -132,6 +150,25 @@ def mixing_matrices(mixing: Any, num_workers: int, *, keeps_equal: bool = True) 
     if keeps_equal:
         _check_sums("rows", "workers with equal parameters keep them", matrices.sum(axis=2))
     return matrices
+
+
+def short_rows(is_nonzero: np.ndarray) -> np.ndarray | None:
+    """int32[turns, W, n]: columns for `MixingMatrix`, those of each row that are not 0 first, n the most that are not.
+
+    None if there are so many that rows should be whole: more than 16, or a third of all W.
+
+    Args:
+      is_nonzero: bool[turns, W, W].
+    """
+    num_workers, num_listed = is_nonzero.shape[2], int(is_nonzero.sum(axis=2).max())
+    if not are_short(num_listed, num_workers):
+        return None
+    return np.argsort(~is_nonzero, axis=2, kind="stable")[:, :, :num_listed].astype(np.int32)
+
+
+def are_short(num_listed: int, num_workers: int) -> bool:
+    """Whether rows with so many entries of W should be listed, and not be whole."""
+    return num_listed <= min(_MOST_LISTED, num_workers // 3)
 
 
 def undirected_neighbours(graph: Any, num_workers: int, *, bipartite: bool = False) -> np.ndarray:

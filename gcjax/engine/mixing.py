@@ -1,6 +1,6 @@
 """Workers that average their parameters with each other's.
 
-Letter: W workers. Members are those who take part in a commit.
+Letter: W workers. Members are those who take part in a commit; a row of a mixing matrix has n entries.
 """
 
 from typing import Any
@@ -10,29 +10,26 @@ import jax.numpy as jnp
 
 from gcjax._products import tensordot
 from gcjax._shared_loops import read_first
+from gcjax.engine.messages import accumulation_dtype
+from gcjax.mixing_matrices import MixingMatrix
 
 _PAIR = 2
 
 
-def values_after_averaging(members: jax.Array | None, matrix: jax.Array, values: Any) -> Any:
+def values_after_averaging(members: jax.Array | None, matrix: MixingMatrix, values: Any) -> Any:
     """The values of all workers after some of them have averaged theirs.
 
     Args:
       members: int32[members], the workers who take part; all of them, in order, if None.
-      matrix: float[members, members]; the k-th of them gets `sum_j matrix[k, j] values[members[j]]`.
+      matrix: says what the k-th of them gets.
       values: a pytree, every leaf [W, ...].
     """
-
-    def averages(rows: Any) -> Any:
-        """The averages of rows, every leaf [members, ...], by `matrix`."""
-        return jax.tree.map(lambda x: tensordot(matrix.astype(x.dtype), x, axes=1), rows)
-
     if members is None:
-        return averages(values)
-    if members.size == _PAIR:
-        return _values_after_averaging_of_two(members, matrix, values)
+        return _averages(members, matrix, values)
+    if members.size == _PAIR and matrix.columns is None:
+        return _values_after_averaging_of_two(members, matrix.weights, values)
     # Read before anything is written; `members[0]` is any number that the compiler does not know.
-    new_rows = read_first(members[0], lambda values: averages(jax.tree.map(lambda x: x[members], values)), values)
+    new_rows = read_first(members[0], lambda values: _averages(members, matrix, values), values)
 
     def write_row(k: jax.Array, values: Any) -> Any:
         """The values [W, ...] with the new row (of [members, ...]) of the k-th member."""
@@ -42,6 +39,23 @@ def values_after_averaging(members: jax.Array | None, matrix: jax.Array, values:
 
     # On a CPU a scatter of all rows takes longer.
     return jax.lax.fori_loop(0, members.size, write_row, values)
+
+
+def _averages(members: jax.Array | None, matrix: MixingMatrix, values: Any) -> Any:
+    """What the members get, every leaf [members, ...]; arguments are those of `values_after_averaging`."""
+    columns = matrix.columns
+    if columns is None:
+        rows = values if members is None else jax.tree.map(lambda x: x[members], values)
+        return jax.tree.map(lambda x: tensordot(matrix.weights.astype(x.dtype), x, axes=1), rows)
+
+    def average(x: jax.Array) -> jax.Array:
+        """[members, ...], added up entry by entry; a product of matrices would multiply with the zeros, too."""
+        dtype = accumulation_dtype(x.dtype)
+        factors = matrix.weights.astype(dtype).reshape(*columns.shape, *(1,) * (x.ndim - 1))  # [members, n, 1, ...]
+        terms = [factors[:, j] * x[columns[:, j]].astype(dtype) for j in range(columns.shape[1])]
+        return sum(terms[1:], terms[0]).astype(x.dtype)
+
+    return jax.tree.map(average, values)
 
 
 def _values_after_averaging_of_two(members: jax.Array, matrix: jax.Array, values: Any) -> Any:
@@ -73,7 +87,7 @@ def _values_after_averaging_of_two(members: jax.Array, matrix: jax.Array, values
     return values
 
 
-def local_states_after_mixing(members: jax.Array | None, matrix: jax.Array, local_states: Any) -> Any:
+def local_states_after_mixing(members: jax.Array | None, matrix: MixingMatrix, local_states: Any) -> Any:
     """The local states of all workers (`gcjax.engine.local_state.LocalState`) once some have averaged their parameters.
 
     Arguments are those of `values_after_averaging`.

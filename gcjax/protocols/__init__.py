@@ -3,7 +3,7 @@
 What a protocol of one's own is written with is in `gcjax.protocols.simulation`.
 """
 
-from gcjax.mixing_matrices import metropolis_weights
+from gcjax.mixing_matrices import MixingMatrix, metropolis_weights
 from gcjax.protocols import simulation
 from gcjax.protocols.ad_psgd import ad_psgd
 from gcjax.protocols.adacomm import adacomm
@@ -112,6 +112,7 @@ __all__ = [
     "LocalWork",
     "LossFeedback",
     "Mixing",
+    "MixingMatrix",
     "Observed",
     "Protocol",
     "Schedule",

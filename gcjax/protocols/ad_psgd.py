@@ -9,7 +9,7 @@ import numpy as np
 
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
-from gcjax.mixing_matrices import undirected_neighbours
+from gcjax.mixing_matrices import MixingMatrix, undirected_neighbours
 from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
 from gcjax.protocols.gossip import no_rule
 from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
@@ -68,9 +68,9 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
 
         return jax.vmap(members_of_step)(schedule.worker[:, 0].clip(0), schedule.unit[:, 0].clip(0))
 
-    def mean_of_two(schedule: Schedule, commit: jax.Array) -> jax.Array:
-        """float[2, 2]: how the two members of any commit mix: both get the mean of their parameters."""
-        return jnp.full((2, 2), 0.5, schedule.time.dtype)
+    def mean_of_two(schedule: Schedule, commit: jax.Array) -> MixingMatrix:
+        """How the two members of any commit mix: both get the mean of their parameters."""
+        return MixingMatrix(jnp.full((2, 2), 0.5, schedule.time.dtype))
 
     def two_copies(schedule: Schedule) -> jax.Array:
         """float[T, W]: the copies of the parameters for each unit, which a worker and its neighbour send each other."""

@@ -13,6 +13,7 @@ import optax
 
 from gcjax import _validate
 from gcjax.codes.base import GradientCode
+from gcjax.mixing_matrices import MixingMatrix
 from gcjax.protocols.compiled_schedules import compiled_schedule
 from gcjax.protocols.conformance.runnable import check_schedule
 from gcjax.protocols.fragments import Fragments
@@ -48,8 +49,7 @@ class Mixing(NamedTuple):
     The parameters of the run are then the mean of all workers' own.
 
     Attributes:
-      matrix: pure function `(schedule, commit int32[]) -> float[members, members]`, how those who take part in a commit
-        average: the parameters of the k-th become `sum_j matrix[k, j] x_j`.
+      matrix: pure function `(schedule, commit int32[]) -> MixingMatrix`, how those who take part in a commit average.
       copies: pure function `schedule -> float[T, W]`, the copies of the parameters that are sent after each unit.
       members: pure function `schedule -> int32[E, members]`, who takes part in each commit; None where all W workers
         do, in order.
@@ -59,7 +59,7 @@ class Mixing(NamedTuple):
         with which it began, and its step is added to what the average has made of them.
     """
 
-    matrix: Callable[[Schedule, jax.Array], jax.Array]
+    matrix: Callable[[Schedule, jax.Array], MixingMatrix]
     copies: Callable[[Schedule], jax.Array]
     members: Callable[[Schedule], jax.Array] | None = None
     push_sum: bool = False

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.mixing_matrices import iterations_ahead
+from gcjax.mixing_matrices import MixingMatrix, iterations_ahead, short_rows
 from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
 from gcjax.protocols.not_served import not_served
 from gcjax.protocols.simulation.neighbours import Exchange, copies_sent, exchange_of, neighbour_iterations
@@ -45,11 +45,14 @@ def iterations_with_neighbours(
         """float[T, W]: how many copies of its parameters each worker sends after a unit, one to each who hears it."""
         return copies_sent(exchange(schedule.start.shape[1]), schedule)
 
-    def matrix(schedule: Schedule, commit: jax.Array) -> jax.Array:
-        """float[W, W]: the matrix of the iteration that the commit ends."""
-        num_workers = schedule.start.shape[1]
-        by_turns = jnp.asarray(matrices_of(num_workers), schedule.time.dtype)  # [turns, W, W]
-        return by_turns[commit % by_turns.shape[0]]
+    def matrix(schedule: Schedule, commit: jax.Array) -> MixingMatrix:
+        """The matrix of the iteration that the commit ends."""
+        matrices = matrices_of(schedule.start.shape[1])  # [turns, W, W]
+        turn, columns = commit % len(matrices), short_rows(matrices != 0)
+        if columns is None:
+            return MixingMatrix(jnp.asarray(matrices, schedule.time.dtype)[turn])
+        weights = np.take_along_axis(matrices, columns, axis=2)
+        return MixingMatrix(jnp.asarray(weights, schedule.time.dtype)[turn], jnp.asarray(columns)[turn])
 
     def max_staleness(num_workers: int) -> int:
         """The most commits that happen while a worker is in an iteration: how far ahead it begins, less one."""

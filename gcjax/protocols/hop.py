@@ -4,10 +4,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
-from gcjax.mixing_matrices import undirected_neighbours
+from gcjax.mixing_matrices import MixingMatrix, short_rows, undirected_neighbours
 from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
 from gcjax.protocols.gossip import no_rule
 from gcjax.protocols.simulation.neighbours import copies_sent, exchange_of, has_arrived, neighbour_iterations
@@ -46,16 +47,20 @@ def hop(*, graph: Any = "ring", num_backup: int = 1, max_gap: int = 2) -> Protoc
         """float[T, W]: the copies of its parameters that each worker sends after a unit, one for each neighbour."""
         return copies_sent(exchange_of(undirected_neighbours(graph, schedule.start.shape[1])[None]), schedule)
 
-    def matrix(schedule: Schedule, commit: jax.Array) -> jax.Array:
-        """float[W, W]: row w is the mean of its own and what has come from neighbours when its next one begins."""
+    def matrix(schedule: Schedule, commit: jax.Array) -> MixingMatrix:
+        """Row w is the mean of its own and what has come from neighbours when its next one begins."""
         num_units, num_workers = schedule.start.shape
         # When each begins its next iteration, float[W]; after the last one, the horizon, when the first worker would.
         is_last = commit == num_units - 1
         next_start = jnp.where(is_last, schedule.horizon, schedule.start[(commit + 1).clip(0, num_units - 1)])
-        neighbours = jnp.asarray(undirected_neighbours(graph, num_workers))
-        is_heard = has_arrived(neighbours, schedule.finish[commit], next_start) | jnp.eye(num_workers, dtype=bool)
+        neighbours, itself = undirected_neighbours(graph, num_workers), np.eye(num_workers, dtype=bool)
+        is_heard = has_arrived(jnp.asarray(neighbours), schedule.finish[commit], next_start) | itself
         weights = is_heard.astype(schedule.time.dtype)
-        return weights / weights.sum(axis=1, keepdims=True)
+        weights /= weights.sum(axis=1, keepdims=True)
+        columns = short_rows((neighbours | itself)[None])
+        if columns is None:
+            return MixingMatrix(weights)
+        return MixingMatrix(jnp.take_along_axis(weights, columns[0], axis=1), jnp.asarray(columns[0]))
 
     return Protocol(
         schedule,

@@ -6,6 +6,7 @@ import numpy as np
 
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
+from gcjax.mixing_matrices import MixingMatrix, are_short
 from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
 from gcjax.protocols.gossip import no_rule
 from gcjax.protocols.groups import consecutive_groups, group_arrays
@@ -35,16 +36,20 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
     group_size = _validate.integer("group_size", group_size, minimum=1)
     _validate.rng_key(rng_key)
 
-    def group_of_workers(iteration: jax.Array, num_workers: int) -> tuple[jax.Array, jax.Array]:
-        """int32[W], the random group of each worker after an iteration, int32[]; and int32[W], how many members it has.
-
-        Workers get places at random; places next to each other are a group, of `group_size` members at most.
-        """
+    def places_of_groups(num_workers: int) -> tuple[np.ndarray, np.ndarray]:
+        """int32[G, members], the places of each group, filled up with -1; and int32[W], the group of each place."""
         hint = "A group cannot have more members than there are workers."
         _validate.integer("group_size", group_size, minimum=1, maximum=num_workers, hint=hint)
-        _, group_of_place = group_arrays(consecutive_groups(range(num_workers), -(-num_workers // group_size)))
-        place_of_worker = jax.random.permutation(jax.random.fold_in(rng_key, iteration), num_workers)
-        group_of_worker = jnp.asarray(group_of_place)[place_of_worker]
+        return group_arrays(consecutive_groups(range(num_workers), -(-num_workers // group_size)))
+
+    def place_of_workers(iteration: jax.Array, num_workers: int) -> jax.Array:
+        """int32[W], the random place of each worker after an iteration, int32[]; a group has places in a row."""
+        return jax.random.permutation(jax.random.fold_in(rng_key, iteration), num_workers)
+
+    def group_of_workers(iteration: jax.Array, num_workers: int) -> tuple[jax.Array, jax.Array]:
+        """int32[W], the group of each worker after an iteration, int32[]; and int32[W], how many members it has."""
+        _, group_of_place = places_of_groups(num_workers)
+        group_of_worker = jnp.asarray(group_of_place)[place_of_workers(iteration, num_workers)]
         return group_of_worker, jnp.asarray(np.bincount(group_of_place))[group_of_worker]
 
     def exchange(iteration: jax.Array, num_workers: int) -> Exchange:
@@ -63,12 +68,17 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         num_workers = schedule.start.shape[1]
         return copies_sent(lambda iteration: exchange(iteration, num_workers), schedule)
 
-    def matrix(schedule: Schedule, commit: jax.Array) -> jax.Array:
-        """float[W, W]: row w has 1 / members for each member of w's group after this commit (iteration), itself too."""
+    def matrix(schedule: Schedule, commit: jax.Array) -> MixingMatrix:
+        """Row w has 1 / members for each member of w's group after this commit (iteration), itself too."""
         num_workers = schedule.start.shape[1]
         group, num_members = group_of_workers(commit, num_workers)
-        is_together = (group[:, None] == group[None]).astype(schedule.time.dtype)
-        return is_together / num_members.astype(is_together.dtype)[:, None]
+        share = 1 / num_members.astype(schedule.time.dtype)[:, None]
+        if not are_short(group_size, num_workers):
+            return MixingMatrix(jnp.where(group[:, None] == group[None], share, 0))
+        places_of_group, _ = places_of_groups(num_workers)
+        places = jnp.asarray(places_of_group)[group]  # int32[W, members], of w's group
+        worker_of_place = jnp.argsort(place_of_workers(commit, num_workers))
+        return MixingMatrix(jnp.where(places >= 0, share, 0), worker_of_place[places.clip(0)])
 
     return Protocol(
         schedule,

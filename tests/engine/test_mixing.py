@@ -2,11 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import networkx as nx
 import numpy as np
 import optax
 import pytest
 
-from gcjax import compression, engine, protocols, stragglers
+from gcjax import compression, engine, memory, mixing_matrices, protocols, stragglers, tasks
+from gcjax.engine.mixing import values_after_averaging
 from tests.engine.by_definition import Sgd, loss_and_gradient
 from tests.engine.test_local_work import KEY, SGD, W, batches, durations, regression
 from tests.engine.test_run import assert_close
@@ -80,23 +82,30 @@ def test_what_a_server_would_be_needed_for_is_refused(name):
         trained(PROTOCOLS[name], absences=away)
 
 
-def mixed_by_others(overlaps):
-    """AD-PSGD in which others than the worker of a commit average: the two after it, with weights 1/4 and 3/4."""
+def mixed_by_others(overlaps, listed):
+    """AD-PSGD in which others than the worker of a commit average: the two after it, with weights 1/4 and 3/4.
+
+    If `listed`, the entries come with the workers whose they are, and one of nobody's.
+    """
     made = protocols.ad_psgd(rng_key=KEY)
 
     def members(schedule):
         return (schedule.worker.clip(0) + jnp.array([[1, 2]], jnp.int32)) % W
 
     def matrix(schedule, commit):
-        return jnp.array([[0.25, 0.75], [0.75, 0.25]])
+        if not listed:
+            return protocols.MixingMatrix(jnp.array([[0.25, 0.75], [0.75, 0.25]]))
+        first, second = members(schedule)[commit]
+        columns = jnp.array([[first, second, 0], [first, second, 0]])
+        return protocols.MixingMatrix(jnp.array([[0.25, 0.75, 0.0], [0.75, 0.25, 0.0]]), columns)
 
     mixing = made.local.mixing._replace(members=members, matrix=matrix, overlaps=overlaps)
     return made._replace(local=made.local._replace(mixing=mixing))
 
 
-@pytest.mark.parametrize("overlaps", [False, True])
-def test_any_workers_can_average_whoever_brings_the_commit(overlaps, x64):
-    found = trained(mixed_by_others(overlaps))
+@pytest.mark.parametrize(("overlaps", "listed"), [(False, False), (True, False), (True, True)])
+def test_any_workers_can_average_whoever_brings_the_commit(overlaps, listed, x64):
+    found = trained(mixed_by_others(overlaps, listed))
     own, begun, optimizer = np.zeros((W, 4)), np.zeros((W, 4)), Sgd(0.1, 0.5)
     states = [optimizer.start(own[0]) for _ in range(W)]
     for e in range(int(found.info.num_commits)):
@@ -126,3 +135,48 @@ def test_a_single_step_without_a_loop_has_the_same_bits(name, x64):
 
     for found, wanted in zip(runs(protocol), runs(looped), strict=True):
         assert (found == wanted).all()
+
+
+SPARSE = {
+    "d_psgd": lambda: protocols.d_psgd(mixing=protocols.metropolis_weights(nx.path_graph(13))),  # ends keep more
+    "sgp": lambda: protocols.sgp(),
+    "prague": lambda: protocols.prague(group_size=3, rng_key=KEY),  # groups of two and three
+    "hop": lambda: protocols.hop(),
+}
+
+
+@pytest.mark.slow("prague", "d_psgd")
+@pytest.mark.parametrize("name", SPARSE)
+def test_rows_of_few_entries_train_as_the_whole_matrix_does(name, monkeypatch, x64):
+    num_workers = 13
+    task = tasks.linear_regression(num_workers, num_examples=60, num_features=4, batch_size=8)
+    seconds = jax.random.uniform(KEY, (6, num_workers), minval=0.5, maxval=2.0)
+
+    def trained_and_matrix():
+        memory.forget_programs()
+        protocol = SPARSE[name]()
+        run = engine.run(task, protocol, SGD, seconds, rng_key=KEY)
+        return run, protocol.local.mixing.matrix(run.schedule, jnp.asarray(1))
+
+    found, matrix = trained_and_matrix()
+    monkeypatch.setattr(mixing_matrices, "_MOST_LISTED", 0)
+    wanted, whole = trained_and_matrix()
+    assert matrix.weights.shape == matrix.columns.shape < whole.weights.shape == (num_workers, num_workers)
+    assert whole.columns is None
+    written_out = np.zeros((num_workers, num_workers))
+    np.add.at(written_out, (np.arange(num_workers)[:, None], matrix.columns), matrix.weights)
+    np.testing.assert_allclose(written_out, whole.weights, rtol=1e-15)
+    assert found.state.local.params.std(axis=0).max() > 1e-3
+    np.testing.assert_allclose(found.state.local.params, wanted.state.local.params, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(found.params, wanted.params, rtol=1e-12, atol=1e-14)
+
+
+def test_numbers_of_few_bits_are_added_up_in_more():
+    """A mean of ten is rounded once."""
+    values = jax.random.normal(KEY, (40, 64), jnp.bfloat16)
+    columns = jnp.arange(40)[:, None] // 10 * 10 + jnp.arange(10)[None]
+    matrix = protocols.MixingMatrix(jnp.full((40, 10), 0.1, jnp.float32), columns)
+    found = values_after_averaging(None, matrix, values)
+    assert found.dtype == jnp.bfloat16
+    exact = np.asarray(values, np.float64).reshape(4, 10, 64).mean(axis=1).repeat(10, axis=0)
+    np.testing.assert_allclose(np.asarray(found, np.float64), exact, rtol=2**-8, atol=1e-4)
