@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +27,12 @@ def asp_commits() -> list[Row]:
     durations = stragglers.sample_durations(stragglers.exponential(), KEY, 400, num_workers)
     schedule = protocol(durations)
     num_commits = int(np.isfinite(schedule.time).sum())
-    task_without_data, params = task._replace(data=None), task.init(KEY)
-
-    @jax.jit
-    def plain_sgd(data: Any, params: Any) -> Any:
-        def sgd_step(carry: tuple[Any, Any], i: jax.Array) -> tuple[tuple[Any, Any], jax.Array]:
-            params, state = carry
-            worker, unit = i % num_workers, i // num_workers
-            batch = task_without_data.unit_batch(data, KEY, worker, unit)
-            loss, gradient = jax.value_and_grad(task_without_data.loss)(params, batch, KEY)
-            gradient = jax.tree.map(lambda g: g / num_workers, gradient)
-            updates, state = optimizer.update(gradient, state, params)
-            return (optax.apply_updates(params, updates), state), loss
-
-        return jax.lax.scan(sgd_step, (params, optimizer.init(params)), jnp.arange(num_commits))
+    plain_sgd = plain_sgd_run(task, optimizer, num_workers, num_commits)
 
     def run_asp() -> Any:
         return engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=10**6).params
 
-    asp_seconds, sgd_seconds = alternate(run_asp, lambda: plain_sgd(task.data, params))
+    asp_seconds, sgd_seconds = alternate(run_asp, plain_sgd)
     relative_speed = ratio(asp_seconds, sgd_seconds)
     asp_rate = num_commits / statistics.median(asp_seconds)
     sgd_rate = num_commits / statistics.median(sgd_seconds)
@@ -59,6 +47,28 @@ def asp_commits() -> list[Row]:
             peer="plain SGD in a scan, with optax",
         )
     ]
+
+
+def plain_sgd_run(
+    task: tasks.Task, optimizer: optax.GradientTransformation, num_workers: int, num_steps: int
+) -> Callable[[], Any]:
+    """A function that takes so many SGD steps in one compiled scan, on the batches of all workers in turn."""
+    task_without_data, params = task._replace(data=None), task.init(KEY)
+
+    @jax.jit
+    def plain_sgd(data: Any, params: Any) -> Any:
+        def sgd_step(carry: tuple[Any, Any], i: jax.Array) -> tuple[tuple[Any, Any], jax.Array]:
+            params, state = carry
+            worker, unit = i % num_workers, i // num_workers
+            batch = task_without_data.unit_batch(data, KEY, worker, unit)
+            loss, gradient = jax.value_and_grad(task_without_data.loss)(params, batch, KEY)
+            gradient = jax.tree.map(lambda g: g / num_workers, gradient)
+            updates, state = optimizer.update(gradient, state, params)
+            return (optax.apply_updates(params, updates), state), loss
+
+        return jax.lax.scan(sgd_step, (params, optimizer.init(params)), jnp.arange(num_steps))
+
+    return lambda: plain_sgd(task.data, params)
 
 
 def bsp_rounds() -> list[Row]:

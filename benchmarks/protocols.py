@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from benchmarks.engine import plain_sgd_run
 from benchmarks.timing import KEY, Row, alternate, ratio
 from gcjax import codes, engine, memory, protocols, stragglers, tasks
 from gcjax.protocols import Protocol
@@ -275,9 +276,12 @@ def _sum_gradients_program(task: tasks.Task) -> Callable[..., Any]:
 
 
 def python_loop() -> list[Row]:
-    """ASP against a parameter server written as a Python loop, with a jitted gradient."""
+    """ASP against a parameter server written as a Python loop, with a jitted gradient.
+
+    The note has the most that any run could reach: as many plain SGD steps in a scan, over the same loop.
+    """
     task, optimizer = tasks.digits(NUM_WORKERS, batch_size=32), optax.sgd(0.1)
-    durations = _durations(60, NUM_WORKERS)
+    durations = _durations(240, NUM_WORKERS)
     host_durations, task_without_data = np.asarray(durations), task._replace(data=None)
 
     @jax.jit
@@ -306,15 +310,17 @@ def python_loop() -> list[Row]:
     def run_params() -> Any:
         return engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=NEVER).params
 
-    run_seconds, loop_seconds = alternate(run_params, run_python_loop, repeats=5)
-    speedup = ratio(run_seconds, loop_seconds)
+    num_commits = int(np.isfinite(protocol(durations).time).sum())
+    plain_sgd = plain_sgd_run(task, optimizer, NUM_WORKERS, num_commits)
+    run_seconds, loop_seconds, sgd_seconds = alternate(run_params, run_python_loop, plain_sgd, repeats=5)
+    speedup, most_speedup = ratio(run_seconds, loop_seconds), ratio(sgd_seconds, loop_seconds)
     return [
         Row(
             what="ASP run over a Python parameter-server loop",
             value=f"{speedup:.1f}",
             target=">= 10",
             met=speedup >= 10,
-            note="same commits",
+            note=f"same commits; as many plain SGD steps in a scan: {most_speedup:.1f}",
             peer="a parameter server in Python, with a jitted gradient",
         )
     ]
