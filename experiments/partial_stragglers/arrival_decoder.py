@@ -130,9 +130,7 @@ def arrival_decoder(
             weights, residual = _compiled(_joined_weights_and_residual)(code_on_device, None, weights_of_outputs)
             weights_of_trials.append(weights)
             residual_of_trials.append(residual)
-        return Arrivals(
-            weights=np.concatenate(weights_of_trials, axis=1), residual=np.concatenate(residual_of_trials)
-        )
+        return Arrivals(weights=np.concatenate(weights_of_trials, axis=1), residual=np.concatenate(residual_of_trials))
 
     return decode
 
@@ -245,7 +243,9 @@ def _weights(system: _System, sizes: _Sizes, factors: _Factors, order: jax.Array
     if sizes.leading_moments:
         leading_counts = counts[:, np.array(sizes.leading_moments)]
         weights_of_factors.append(
-            _solve_leading(factors.leading, system.right_side, order, rank_of_worker, leading_counts, sizes.leading_rows)
+            _solve_leading(
+                factors.leading, system.right_side, order, rank_of_worker, leading_counts, sizes.leading_rows
+            )
         )
     if sizes.missing_moments:
         missing_counts = num_workers - counts[:, np.array(sizes.missing_moments)]
@@ -272,7 +272,9 @@ def _weights_without_missing(
     taken_by_missing = _solve_leading(
         factor, system.weights_of_all, reversed_order, rank_from_end, missing_counts, num_rows
     )
-    taken_from_weights = (system.inverse_gram @ taken_by_missing.reshape(num_workers, -1)).reshape(taken_by_missing.shape)
+    taken_from_weights = (system.inverse_gram @ taken_by_missing.reshape(num_workers, -1)).reshape(
+        taken_by_missing.shape
+    )
     has_arrived = rank_from_end.T[:, :, None, None] >= missing_counts[None, :, :, None]
     return jnp.where(has_arrived, system.weights_of_all[:, None, None] - taken_from_weights, 0)
 

@@ -141,13 +141,19 @@ def on_each_device(
 
 
 def pad_leading_axis(arrays: Any, multiple: int) -> Any:
-    """The pytree with every leading axis padded to a multiple: with -1 (no worker) for integers, with 0 otherwise."""
+    """The pytree with every leading axis padded to a multiple: with -1 (no worker) for integers, with 0 otherwise.
+
+    Random keys are padded with the last of them.
+    """
 
     def pad_leaf(x: jax.Array) -> jax.Array:
         """The array padded at the end of its leading axis, to a length that `multiple` divides."""
+        num_padding = -x.shape[0] % multiple
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (num_padding, *x.shape[1:]))])
         no_worker, no_weight = -1, 0
         padding_value = no_worker if jnp.issubdtype(x.dtype, jnp.integer) else no_weight
-        padding_of_axes = ((0, -x.shape[0] % multiple), *((0, 0),) * (x.ndim - 1))
+        padding_of_axes = ((0, num_padding), *((0, 0),) * (x.ndim - 1))
         return jnp.pad(x, padding_of_axes, constant_values=padding_value)
 
     return jax.tree.map(pad_leaf, arrays)

@@ -226,6 +226,19 @@ def test_optimizers_of_some_parameters_only(optimizer, x64):
     assert_close(spread.state.opt_state, one.state.opt_state)
 
 
+@pytest.mark.promotes  # optax.add_noise does
+def test_optimizers_of_workers_with_random_keys(x64):
+    """Six workers, which four devices do not divide."""
+    optimizer = optax.chain(optax.add_noise(0.01, 0.5, jax.random.key(0)), optax.sgd(0.1))
+    runs = [
+        engine.run(regression(), protocols.local_sgd(num_local_steps=2), optimizer, durations(), rng_key=KEY, **kwargs)
+        for kwargs in ({}, {"mesh": mesh(4)})
+    ]
+    assert_close(runs[1].params, runs[0].params)
+    keys = [jax.random.key_data(jax.tree.leaves(run.state.local.opt_state)[1]) for run in runs]
+    np.testing.assert_array_equal(*keys)
+
+
 def two_weights():
     """Least squares with a weight for each feature and one for all."""
     inputs = np.linspace(-1, 1, 48).reshape(12, 4)

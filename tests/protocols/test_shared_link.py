@@ -166,3 +166,16 @@ def test_who_receives_still_at_the_end_has_begun():
         (float(shared.start[0, 1]), int(shared.read[0, 1])) == (float(own.start[0, 1]), int(own.read[0, 1])) == (0, 0)
     )
     assert np.isinf(shared.compute_start[0, 1]) and np.isinf(shared.finish[0, 1])
+
+
+@pytest.mark.parametrize("server", [0.7564, 0.8308])  # seconds whose twelfths are rounded
+def test_equal_workers_go_on_together_however_times_are_rounded(server):
+    """In float32: everybody reads what all have brought."""
+    num_units, num_workers = 6, 12
+    network = Network(server=jnp.float32(server))
+    for protocol in (protocols.asp(), protocols.k_batch_async(num_contributions=4)):
+        schedule = protocol(jnp.ones((num_units, num_workers), jnp.float32), network)
+        is_commit = np.isfinite(schedule.time)
+        assert np.sum((schedule.worker >= 0) & is_commit[:, None]) == num_units * num_workers
+        assert np.unique(np.asarray(schedule.time)[is_commit]).size == num_units
+        assert (np.asarray(schedule.read) == np.asarray(schedule.read)[:, :1]).all()

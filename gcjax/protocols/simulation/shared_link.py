@@ -100,7 +100,8 @@ class SharedQueue(Queue):
     def _with_transfers_until(self, state: State, now: jax.Array) -> State:
         """The state in which what is transferred between the last event and `now` is taken off what is left.
 
-        Of who transfers nothing, what is left means nothing.
+        Transfers that end at `now` do so together, however what is left of them is rounded: each by an event of its
+        own, for which a least number is left. Of who transfers nothing, what is left means nothing.
         """
         transfer_seconds = self._transfer_seconds(state)
         takes_time = transfer_seconds > 0  # the others' transfers end at once, by an event at this very moment
@@ -108,10 +109,9 @@ class SharedQueue(Queue):
             takes_time, (now - state.view.now) / jnp.where(takes_time, transfer_seconds, 1), 0
         )
         dtype = state.remaining_transfer.dtype
-        min_remaining_transfer = jnp.finfo(dtype).tiny  # not 0 by rounding: a transfer ends by an event of its own
-        remaining_transfer = jnp.maximum(
-            state.remaining_transfer - transferred_gradients.astype(dtype), min_remaining_transfer
-        )
+        ends_now = state.view.now + state.remaining_transfer * transfer_seconds <= now
+        remaining_transfer = jnp.where(ends_now, 0, state.remaining_transfer - transferred_gradients.astype(dtype))
+        remaining_transfer = jnp.maximum(remaining_transfer, jnp.finfo(dtype).tiny)
         return replace_where(state, state.is_running, remaining_transfer=remaining_transfer)
 
     def _with_next_phase(self, state: State, worker: jax.Array, goes_on: jax.Array) -> State:
