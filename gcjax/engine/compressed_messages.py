@@ -30,6 +30,7 @@ from gcjax.engine.gradients import (
     unit_inputs,
 )
 from gcjax.engine.messages import chunk_weights, gradient_from_blocks, in_dtypes_of, weighted, worker_messages, zero_sum
+from gcjax.engine.parameters import arrays_of_params
 from gcjax.engine.spread import Spread
 from gcjax.protocols.base import Protocol, checked_network
 from gcjax.protocols.schedule import Commits
@@ -293,8 +294,10 @@ def network_of_run(
     Messages over `Links` are as large as the parameters; those that the task would make count where `params` is None.
     """
     has_fragments = protocol.local is not None and protocol.local.fragments is not None
-    if params is None and (isinstance(network, Links) or compression is not None or has_fragments):
-        params = jax.eval_shape(task.init, jax.random.key(0))
+    shapes = None
+    if isinstance(network, Links) or compression is not None or has_fragments:
+        init_key = jax.random.key(0)
+        shapes = jax.eval_shape(lambda: arrays_of_params(task.init(init_key) if params is None else params))
     if isinstance(network, Links):
-        network = network.network_for(params)
-    return sized_network(checked_network(network, num_workers), compression, params, protocol)
+        network = network.network_for(shapes)
+    return sized_network(checked_network(network, num_workers), compression, shapes, protocol)

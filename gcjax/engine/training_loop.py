@@ -19,6 +19,7 @@ from gcjax.engine.feedback_windows import advance_by_windows
 from gcjax.engine.group_commits import initial_servers
 from gcjax.engine.layout import Layout
 from gcjax.engine.local_state import LocalState, initial_local_states
+from gcjax.engine.parameters import arrays_of_params
 from gcjax.engine.program import (
     Program,
     past_versions_needed,
@@ -59,15 +60,7 @@ def _initial_params(program: Program, rng_key: jax.Array, params: Any) -> Any:
     if params is None:
         init_key, _ = _init_and_batch_keys(rng_key)
         params = program.task.init(init_key)
-    params = jax.tree.map(jnp.asarray, params)
-    if not jax.tree.leaves(params):
-        raise ValueError(f"a task must have parameters, arrays in a pytree; got {params!r}.")
-    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
-        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
-            raise ValueError(
-                f"parameters must be floating point numbers; got {leaf.dtype} in params{jax.tree_util.keystr(path)}."
-            )
-    return params
+    return arrays_of_params(params)
 
 
 def _initial_info(program: Program, schedule: Schedule) -> Info:

@@ -65,7 +65,8 @@ def grouped(
       num_local_steps: H, 1 or more.
       merge: what a group pushes: "gradient", the mean gradient of its members, weighted by size / W (H = 1);
         "change", what H steps with its members' mean gradients have changed, weighted by size / W; "elastic", as
-        `elastic_averaging` does, with α = moving_rate / G.
+        `elastic_averaging` does, with α = moving_rate / G, but α times the distance to the central parameters that
+        the group read before its H rounds: there is no exchange at the moment of the push.
       moving_rate: of the elastic merge.
       central_seconds: what a group's exchange with the central server takes, all of it before the commit, whatever the
         network of the run; `Network.servers` tells the ways to the central server and back apart.
