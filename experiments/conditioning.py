@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pyarrow as pa
 
-from gcjax import analysis, codes, config, files
+from gcjax import _validate, analysis, codes, config, files
 from gcjax.analysis.styles import COLOURS
 from gcjax.codes import assignments, diagnostics
 from gcjax.progress import Progress
@@ -124,7 +124,19 @@ def conditioning(
 
     Returns:
       A row for each family, n, s and L of which there is a code.
+
+    Raises:
+      ValueError: if an argument is out of its range, or a sequence is empty; or if there is no code for any n, s and L.
     """
+    least_values = {"num_workers": 2, "num_stragglers": 0, "num_blocks": 1, "degrees": 1}
+    sequences = (num_workers, num_stragglers, num_blocks, degrees)
+    for (name, minimum), values in zip(least_values.items(), sequences, strict=True):
+        if not _validate.sequence(name, values):
+            raise ValueError(f"{name} must have a value at least; got {values!r}.")
+        _validate.whole(name, values, minimum=minimum)
+    _validate.integer("max_masks", max_masks, minimum=1)
+    _validate.integer("num_polynomials", num_polynomials, minimum=1)
+    _validate.single_number("safe", safe)
     key = config.key(seed=seed)
     settings = list(itertools.product(FAMILIES, num_workers, num_stragglers, num_blocks))
     rows = []
@@ -141,6 +153,11 @@ def conditioning(
         typical_and_worst = {"typical": condition.median_condition_number, "worst": condition.worst_condition_number}
         rows.append(
             Row(code=family, n=workers, s=stragglers_of_code, L=blocks_of_code, **typical_and_worst, **condition.errors)
+        )
+    if not rows:
+        raise ValueError(
+            f"there must be a code of some n, s and L; got num_workers={num_workers!r}, "
+            f"num_stragglers={num_stragglers!r} and num_blocks={num_blocks!r}."
         )
     digits, errors = interpolation_errors(degrees, num_polynomials, seed)
     _write(rows, digits, errors, {"max_masks": max_masks, "safe": safe}, out, progress)
@@ -248,7 +265,7 @@ _LOOKS = "o-", "s--", "^:", "v-."
 
 def _draw_codes(rows: list[Row], file: Path) -> None:
     """Draws the float32 error against n workers: a panel for each number of stragglers, a line for each code and L."""
-    straggler_counts = sorted({row.s for row in rows})
+    straggler_counts, worker_counts = sorted({row.s for row in rows}), sorted({row.n for row in rows})
     figure = files.figure(4.2 * len(straggler_counts), 4.6)
     panels = figure.subplots(1, len(straggler_counts), sharey=True, squeeze=False)[0]
     lines = sorted({(row.code, row.L) for row in rows})
@@ -260,7 +277,10 @@ def _draw_codes(rows: list[Row], file: Path) -> None:
             colour, look = COLOURS[i % num_colours], _LOOKS[i // num_colours % len(_LOOKS)]
             if rows_of_line:
                 panel.plot(num_workers, errors, look, color=colour, label=f"{files.figure_text(code)}, L={num_blocks}")
-        panel.set(title=f"{num_stragglers} stragglers", xlabel="workers n", xscale="log", yscale="log")
+        title = f"{num_stragglers} straggler{'s' * (num_stragglers != 1)}"
+        panel.set(title=title, xlabel="workers n", xscale="log", yscale="log")
+        panel.set_xticks(worker_counts, labels=list(map(str, worker_counts)))
+        panel.set_xticks([], minor=True)
     panels[0].set_ylabel("largest relative error in float32")
     handle_of_label = {
         label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)

@@ -1,5 +1,6 @@
 """A grid of settings of one config, run one after the other in one process, and one table of all of them."""
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,7 +36,8 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
 
     Raises:
       ValueError: if the config cannot be read with one of the combinations, before any of them is run; if the folder
-        is that of another sweep; or whatever the experiment objects to, or if it writes something else.
+        is that of another sweep; or, when its turn comes, whatever the experiment objects to in a combination, or if
+        it writes something else.
     """
     grid = combinations(over)
     for combination in grid:  # raises for any of them before the first is run
@@ -47,7 +49,11 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
     for index, combination in enumerate(grid):
         config.load(path, [*bindings, *combination])
         combination_progress = _combination_progress(progress, ", ".join(combination), index, len(grid))
-        results = _combination_results(out / folder_name(combination), combination_progress)
+        try:
+            results = _combination_results(out / folder_name(combination), combination_progress)
+        except ValueError as error:
+            sweep_folders.remove_identity_if_nothing_was_run(out)
+            raise ValueError(f"{', '.join(combination)}: {error}") from error
         parameter_values = [binding.partition(" = ")[2] for binding in combination]
         summary_rows += [(*parameter_values, *row) for row in summary.rows(results)]
         heads_of_combinations.append(summary.heads(results))
@@ -133,13 +139,15 @@ def _sweep_identity(path: str, bindings: Sequence[str], over: Sequence[str], fir
 def _combination_results(folder: Path, progress: Progress) -> analysis.Results:
     """The results in a combination's folder, after running the loaded config there unless that is done already.
 
-    A run that was cut off there goes on.
+    A run that was cut off there goes on. One that is refused leaves no folder.
     """
     if not sweep_folders.is_done(folder):
         try:
             config.run_loaded(analysis.resumable_or_new_folder(folder), progress)
         finally:
             saved_progress.forget_run()
+            with contextlib.suppress(OSError):  # it holds something
+                folder.rmdir()
     return analysis.load(folder)
 
 

@@ -4,6 +4,7 @@ A combination's folder is that of a run, with its checkpoints until it is done. 
 holds what the sweep is of, so that nobody goes on with another one; it is there until the table is written.
 """
 
+import contextlib
 import difflib
 import itertools
 from pathlib import Path
@@ -34,6 +35,14 @@ def write_or_check_identity(out: Path, identity: str) -> None:
     if checkpoints_of_run:
         raise ValueError(f"The folder must be that of a sweep; {out} is that of a run. Choose another one with --out.")
     files.write_text(identity_file, identity)
+
+
+def remove_identity_if_nothing_was_run(out: Path) -> None:
+    """Removes what the sweep depends on, unless a combination has left something: the folder may then be another's."""
+    if not any(path.is_dir() and path.name != CHECKPOINTS for path in out.iterdir()):
+        (out / CHECKPOINTS / _IDENTITY_FILE).unlink()
+        with contextlib.suppress(OSError):  # somebody else has put something there
+            (out / CHECKPOINTS).rmdir()
 
 
 def is_begun(out: Path) -> bool:

@@ -127,6 +127,7 @@ class Server:
         self._is_stopped = self._is_serving = False
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._is_done = threading.Event()
+        self._has_checkpoints, self._says_end = checkpoints is not None, False
         if checkpoints is not None:
             self._recover(Path(checkpoints), checkpoint_every, sync_seconds)
         self._check = OnlineCheck(setup, self._commits.log) if check else None
@@ -143,22 +144,30 @@ class Server:
     def run(self) -> LiveRun:
         """Serves until all commits are made, the time is over, or it is stopped; returns what has happened.
 
+        If anything else ends it, for example Ctrl-C, and it has a folder of checkpoints, the workers are not told that
+        the run is done: they wait for a server that goes on with the folder, as long as their patience says.
+
         Raises:
           ViolationError: if an event violates the protocol's specification, where the run is checked.
         """
-        self._is_serving = True
+        self._is_serving, can_go_on = True, self._has_checkpoints
         try:
             while not self._is_over():
                 self._handle_next_event()
             if self._check is not None:
                 self._check.end(self._clock.now())
+            can_go_on = False
             self._commits.save(is_last=True)
         except ViolationError:
+            can_go_on = False
             self._commits.save(is_last=True)
             raise
         finally:
             self._is_serving = False
-            self.close()
+            if can_go_on:
+                self._close_connections()
+            else:
+                self.close()
         log, updates = self._commits.log, self._commits.updates
         return LiveRun(
             params=updates.params,
@@ -203,8 +212,14 @@ class Server:
     def close(self) -> None:
         """Tells all workers that the run is done, and listens no more; `run` does it by itself."""
         self._members.send_end()
+        self._says_end = True
         self._is_done.set()  # from now on a connection ends with its next message, so that all must have been told
         self._send_end_to_ungreeted()
+        self._close_connections()
+
+    def _close_connections(self) -> None:
+        """Ends all connections and the log, and listens no more."""
+        self._is_done.set()
         self._members.close()
         self._listener.close()
         if not self._is_serving:  # else `run` still writes to the log, and calls this at its end
@@ -251,7 +266,8 @@ class Server:
                     connection.send(Message({**answer, "identity": self.setup.identity}))
                 else:
                     self._events.put(_Event(connection, message))
-            connection.send(_END)  # it may be of a worker that nobody has greeted
+            if self._says_end:
+                connection.send(_END)  # it may be of a worker that nobody has greeted
         except Disconnected:
             pass
         finally:

@@ -76,6 +76,23 @@ def test_conditioning_study(tmp_path):
         assert (tmp_path / name).stat().st_size > 0
 
 
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"num_workers": (8, 1)}, "num_workers must be a whole number at least 2; got 1"),
+        ({"num_workers": ()}, "num_workers must have a value at least"),
+        ({"degrees": ()}, "degrees must have a value at least"),
+        ({"num_polynomials": 0}, "num_polynomials must be a whole number at least 1; got 0"),
+        ({"safe": -1}, "safe must be at least 0; got -1"),
+        ({"num_workers": (2,), "num_stragglers": (5,)}, "there must be a code of some n, s and L"),
+    ],
+)
+def test_a_conditioning_study_of_nothing_is_refused(changes, match, tmp_path):
+    with pytest.raises(ValueError, match=match):
+        conditioning(**changes, out=tmp_path, progress=progress.silent())
+    assert not list(tmp_path.iterdir())
+
+
 def test_interpolation_loses_digits_with_the_degree_and_adding_does_not():
     digits, errors = interpolation_errors((3, 20, 30), 100, 0)
     three, twenty, thirty, added = errors.values()

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import chex
 import jax
@@ -26,7 +27,7 @@ from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.structure import check_structure
 from tests.parameter_server import driven
 from tests.parameter_server.driven import Driven, problems
-from tests.parameter_server.processes import Workers, process_setup
+from tests.parameter_server.processes import Served, Workers, process_setup
 from tests.parameter_server.runs import KEY, NUM_WORKERS, OPTIMIZER, live_run, replay, setup
 from tests.protocols.test_rules import PROTOCOLS
 
@@ -431,3 +432,30 @@ def test_a_folder_that_is_a_file_is_refused_in_words(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="checkpoints must be a folder that can be written.*file"):
         parameter_server.Server(setup(PROTOCOLS["asp"]), parameter_server.Limits(1), checkpoints=tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "the disk is full")], ids=["ctrl-c", "disk"]
+)
+def test_workers_wait_for_a_server_that_something_else_has_ended(error, tmp_path):
+    """As for one that was killed: nobody tells them that the run is done."""
+    limits, one = parameter_server.Limits(60, lease=2.0), setup(PROTOCOLS["asp"])
+    first = Served(one, limits, checkpoints=tmp_path)
+    address = first.server.address
+
+    def work(worker):
+        return parameter_server.work(one, address, worker=worker, patience=60.0, throttle=lambda worker, unit: 0.005)
+
+    with ThreadPoolExecutor(NUM_WORKERS) as threads:
+        reports = [threads.submit(work, worker) for worker in range(NUM_WORKERS)]
+        first.wait_for_commits(5)
+
+        def fail():
+            raise error
+
+        first.server._handle_next_event = fail
+        first.thread.join(60)
+        assert first.error is error
+        second = Served(one, limits, checkpoints=tmp_path, address=address)
+        assert len(second.end().loss) == 60
+        assert [report.result().num_connections for report in reports] == [2] * NUM_WORKERS

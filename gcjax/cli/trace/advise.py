@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "advise", help="say which scheme would win how much back of what stragglers cost",
         description="Simulates all protocols and codes on blocks of the measured steps, and says what each would have "
-        "won back of the time that stragglers cost, with 90 %% intervals.",
+        "won back of the time that stragglers cost, with 90 % intervals.",
     )  # fmt: skip
     trace_file.add_options(parser)
     parser.add_argument(
