@@ -64,12 +64,13 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
     """
     mixing = program.local.mixing
     members_of_commits = None if mixing is None or mixing.members is None else mixing.members(schedule)
+    matrix_of_commit = None if mixing is None else mixing.matrix(schedule)
 
     def after_mixing(index: jax.Array, local_states: LocalState) -> LocalState:
         """The local states once the members of commit `index`, int32[members] (None: all W), average parameters."""
-        assert mixing is not None
+        assert matrix_of_commit is not None
         members = None if members_of_commits is None else members_of_commits[index]
-        return local_states_after_mixing(members, mixing.matrix(schedule, index), local_states)
+        return local_states_after_mixing(members, matrix_of_commit(index), local_states)
 
     def make_commit(
         inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState

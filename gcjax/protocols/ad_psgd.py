@@ -1,6 +1,7 @@
 """Asynchronous decentralised parallel SGD (Lian, Zhang, Zhang, Liu, ICML 2018)."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -68,9 +69,9 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
 
         return jax.vmap(members_of_step)(schedule.worker[:, 0].clip(0), schedule.unit[:, 0].clip(0))
 
-    def mean_of_two(schedule: Schedule, commit: jax.Array) -> MixingMatrix:
+    def mean_of_two(schedule: Schedule) -> Callable[[jax.Array], MixingMatrix]:
         """How the two members of any commit mix: both get the mean of their parameters."""
-        return MixingMatrix(jnp.full((2, 2), 0.5, schedule.time.dtype))
+        return lambda commit: MixingMatrix(jnp.full((2, 2), 0.5, schedule.time.dtype))
 
     def two_copies(schedule: Schedule) -> jax.Array:
         """float[T, W]: the copies of the parameters for each unit, which a worker and its neighbour send each other."""

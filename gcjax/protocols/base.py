@@ -49,7 +49,8 @@ class Mixing(NamedTuple):
     The parameters of the run are then the mean of all workers' own.
 
     Attributes:
-      matrix: pure function `(schedule, commit int32[]) -> MixingMatrix`, how those who take part in a commit average.
+      matrix: pure function `schedule -> (commit int32[] -> MixingMatrix)`, how those who take part in a commit average;
+        what the first step computes is computed once for all commits.
       copies: pure function `schedule -> float[T, W]`, the copies of the parameters that are sent after each unit.
       members: pure function `schedule -> int32[E, members]`, who takes part in each commit; None where all W workers
         do, in order.
@@ -59,7 +60,7 @@ class Mixing(NamedTuple):
         with which it began, and its step is added to what the average has made of them.
     """
 
-    matrix: Callable[[Schedule, jax.Array], MixingMatrix]
+    matrix: Callable[[Schedule], Callable[[jax.Array], MixingMatrix]]
     copies: Callable[[Schedule], jax.Array]
     members: Callable[[Schedule], jax.Array] | None = None
     push_sum: bool = False

@@ -45,14 +45,15 @@ def iterations_with_neighbours(
         """float[T, W]: how many copies of its parameters each worker sends after a unit, one to each who hears it."""
         return copies_sent(exchange(schedule.start.shape[1]), schedule)
 
-    def matrix(schedule: Schedule, commit: jax.Array) -> MixingMatrix:
-        """The matrix of the iteration that the commit ends."""
+    def matrix(schedule: Schedule) -> Callable[[jax.Array], MixingMatrix]:
+        """The matrices of the iterations that commits end."""
         matrices = matrices_of(schedule.start.shape[1])  # [turns, W, W]
-        turn, columns = commit % len(matrices), short_rows(matrices != 0)
-        if columns is None:
-            return MixingMatrix(jnp.asarray(matrices, schedule.time.dtype)[turn])
-        weights = np.take_along_axis(matrices, columns, axis=2)
-        return MixingMatrix(jnp.asarray(weights, schedule.time.dtype)[turn], jnp.asarray(columns)[turn])
+        columns = short_rows(matrices != 0)
+        weights = matrices if columns is None else np.take_along_axis(matrices, columns, axis=2)
+        by_turns = MixingMatrix(
+            jnp.asarray(weights, schedule.time.dtype), None if columns is None else jnp.asarray(columns)
+        )
+        return lambda commit: jax.tree.map(lambda x: x[commit % len(matrices)], by_turns)
 
     def max_staleness(num_workers: int) -> int:
         """The most commits that happen while a worker is in an iteration: how far ahead it begins, less one."""

@@ -1,5 +1,6 @@
 """Backup workers and a bounded gap without a server (Luo, Lin, Zhuo, Qian, ASPLOS 2019: Hop)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -47,20 +48,25 @@ def hop(*, graph: Any = "ring", num_backup: int = 1, max_gap: int = 2) -> Protoc
         """float[T, W]: the copies of its parameters that each worker sends after a unit, one for each neighbour."""
         return copies_sent(exchange_of(undirected_neighbours(graph, schedule.start.shape[1])[None]), schedule)
 
-    def matrix(schedule: Schedule, commit: jax.Array) -> MixingMatrix:
-        """Row w is the mean of its own and what has come from neighbours when its next one begins."""
+    def matrix(schedule: Schedule) -> Callable[[jax.Array], MixingMatrix]:
+        """Row w is the mean of its own and what has come from neighbours when its next iteration begins."""
         num_units, num_workers = schedule.start.shape
-        # When each begins its next iteration, float[W]; after the last one, the horizon, when the first worker would.
-        is_last = commit == num_units - 1
-        next_start = jnp.where(is_last, schedule.horizon, schedule.start[(commit + 1).clip(0, num_units - 1)])
         neighbours, itself = undirected_neighbours(graph, num_workers), np.eye(num_workers, dtype=bool)
-        is_heard = has_arrived(jnp.asarray(neighbours), schedule.finish[commit], next_start) | itself
-        weights = is_heard.astype(schedule.time.dtype)
-        weights /= weights.sum(axis=1, keepdims=True)
-        columns = short_rows((neighbours | itself)[None])
-        if columns is None:
-            return MixingMatrix(weights)
-        return MixingMatrix(jnp.take_along_axis(weights, columns[0], axis=1), jnp.asarray(columns[0]))
+        columns_of_turns = short_rows((neighbours | itself)[None])
+
+        def matrix_of_commit(commit: jax.Array) -> MixingMatrix:
+            # When each begins its next iteration, float[W]; after the last one, the horizon, when the first would.
+            is_last = commit == num_units - 1
+            next_start = jnp.where(is_last, schedule.horizon, schedule.start[(commit + 1).clip(0, num_units - 1)])
+            is_heard = has_arrived(jnp.asarray(neighbours), schedule.finish[commit], next_start) | itself
+            weights = is_heard.astype(schedule.time.dtype)
+            weights /= weights.sum(axis=1, keepdims=True)
+            if columns_of_turns is None:
+                return MixingMatrix(weights)
+            (columns,) = columns_of_turns
+            return MixingMatrix(jnp.take_along_axis(weights, columns, axis=1), jnp.asarray(columns))
+
+        return matrix_of_commit
 
     return Protocol(
         schedule,

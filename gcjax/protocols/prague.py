@@ -1,5 +1,7 @@
 """Partial all-reduce among random groups (Luo, He, Zhuo, Qian, ASPLOS 2020: Prague)."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,17 +70,26 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         num_workers = schedule.start.shape[1]
         return copies_sent(lambda iteration: exchange(iteration, num_workers), schedule)
 
-    def matrix(schedule: Schedule, commit: jax.Array) -> MixingMatrix:
-        """Row w has 1 / members for each member of w's group after this commit (iteration), itself too."""
-        num_workers = schedule.start.shape[1]
-        group, num_members = group_of_workers(commit, num_workers)
-        share = 1 / num_members.astype(schedule.time.dtype)[:, None]
-        if not are_short(group_size, num_workers):
-            return MixingMatrix(jnp.where(group[:, None] == group[None], share, 0))
-        places_of_group, _ = places_of_groups(num_workers)
-        places = jnp.asarray(places_of_group)[group]  # int32[W, members], of w's group
-        worker_of_place = jnp.argsort(place_of_workers(commit, num_workers))
-        return MixingMatrix(jnp.where(places >= 0, share, 0), worker_of_place[places.clip(0)])
+    def matrix(schedule: Schedule) -> Callable[[jax.Array], MixingMatrix]:
+        """Row w has 1 / members for each member of w's group after a commit (iteration), itself too."""
+        num_workers, dtype = schedule.start.shape[1], schedule.time.dtype
+        iterations = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)
+        place_of_commits = jax.vmap(lambda iteration: place_of_workers(iteration, num_workers))(iterations)  # [E, W]
+        worker_of_commits = jnp.argsort(place_of_commits, axis=1)  # of each place
+        places_of_group, group_of_place = places_of_groups(num_workers)
+        share_of_place = jnp.asarray(1 / np.bincount(group_of_place)[group_of_place], dtype)[:, None]  # [W, 1]
+        # Of each place, [W, members]: the places of its group.
+        places = jnp.asarray(places_of_group[group_of_place])
+        is_short = are_short(group_size, num_workers)
+
+        def matrix_of_commit(commit: jax.Array) -> MixingMatrix:
+            place, worker = place_of_commits[commit], worker_of_commits[commit]
+            if is_short:
+                return MixingMatrix(jnp.where(places >= 0, share_of_place, 0)[place], worker[places.clip(0)][place])
+            group = jnp.asarray(group_of_place)[place]
+            return MixingMatrix(jnp.where(group[:, None] == group[None], share_of_place[place], 0))
+
+        return matrix_of_commit
 
     return Protocol(
         schedule,

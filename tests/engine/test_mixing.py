@@ -92,12 +92,15 @@ def mixed_by_others(overlaps, listed):
     def members(schedule):
         return (schedule.worker.clip(0) + jnp.array([[1, 2]], jnp.int32)) % W
 
-    def matrix(schedule, commit):
-        if not listed:
-            return protocols.MixingMatrix(jnp.array([[0.25, 0.75], [0.75, 0.25]]))
-        first, second = members(schedule)[commit]
-        columns = jnp.array([[first, second, 0], [first, second, 0]])
-        return protocols.MixingMatrix(jnp.array([[0.25, 0.75, 0.0], [0.75, 0.25, 0.0]]), columns)
+    def matrix(schedule):
+        def matrix_of_commit(commit):
+            if not listed:
+                return protocols.MixingMatrix(jnp.array([[0.25, 0.75], [0.75, 0.25]]))
+            first, second = members(schedule)[commit]
+            columns = jnp.array([[first, second, 0], [first, second, 0]])
+            return protocols.MixingMatrix(jnp.array([[0.25, 0.75, 0.0], [0.75, 0.25, 0.0]]), columns)
+
+        return matrix_of_commit
 
     mixing = made.local.mixing._replace(members=members, matrix=matrix, overlaps=overlaps)
     return made._replace(local=made.local._replace(mixing=mixing))
@@ -156,7 +159,7 @@ def test_rows_of_few_entries_train_as_the_whole_matrix_does(name, monkeypatch, x
         memory.forget_programs()
         protocol = SPARSE[name]()
         run = engine.run(task, protocol, SGD, seconds, rng_key=KEY)
-        return run, protocol.local.mixing.matrix(run.schedule, jnp.asarray(1))
+        return run, protocol.local.mixing.matrix(run.schedule)(jnp.asarray(1))
 
     found, matrix = trained_and_matrix()
     monkeypatch.setattr(mixing_matrices, "_MOST_LISTED", 0)
