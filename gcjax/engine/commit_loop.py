@@ -35,7 +35,7 @@ from gcjax.engine.kept_gradients import kept_gradient_commit_maker
 from gcjax.engine.layout import Layout
 from gcjax.engine.local_state import owner_of_workers
 from gcjax.engine.local_work import LocalCommit, LocalProgram, local_commit_maker
-from gcjax.engine.mixing import mean_over_workers
+from gcjax.engine.mixing import mean_over_workers, with_room
 from gcjax.engine.program import (
     Program,
     code_of_messages,
@@ -92,9 +92,7 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     contribution_spread, wavefront_spread = (spread, one_device()) if spreads_contributions else (one_device(), spread)
     local_commit = None
     if protocol.local is not None:
-        # Commits of local work are made one by one; a wavefront is then the workers of one commit.
-        workers_step_at_once = spread.size > 1 or options.wavefront_width > 1
-        worker_spread = spread if workers_step_at_once else None
+        worker_spread = spread if _workers_step_at_once(program) else None
         local_program = LocalProgram(
             task=task, local=protocol.local, optimizer=protocol.local.optimizer or optimizer,
             owner_of_worker=jnp.asarray(owner_of_workers(protocol.local, num_workers)), worker_spread=worker_spread,
@@ -131,6 +129,15 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     )
 
 
+def _workers_step_at_once(program: Program) -> bool:
+    """Whether workers that take steps of their own do so side by side in a commit; else one after the other.
+
+    Such commits are made one by one; a wavefront is then the workers of one commit.
+    """
+    options = program.options
+    return options.layout.spread().size > 1 or options.wavefront_width > 1
+
+
 def _maker_of_local_commits(program: LocalProgram) -> Callable[[LocalProgram, Schedule], LocalCommit]:
     """What makes the function that makes commits: of pushes to one server or to groups', or of messages of a code."""
     local = program.local
@@ -154,7 +161,12 @@ def make_commits(maker: CommitMaker, end_commit: jax.Array, state: State, info: 
     if one_by_one:
         make_commit = partial(_make_commit, maker, end_commit)
         num_commits = max_over_runs(end_commit - state.commit)
+        local = maker.program.protocol.local
+        if local is not None and not _workers_step_at_once(maker.program):
+            carry = state._replace(local=with_room(local, state.local)), info
         state, info = jax.lax.fori_loop(0, num_commits, lambda _, carry: make_commit(carry), carry)
+        if local is not None:
+            state = state._replace(local=state.local._replace(room=None))
         return _with_mean_of_workers(maker.program, state), info
     if maker.slices is not None:  # from here on
         maker = maker._replace(program=with_layout(maker.program, maker.slices))

@@ -31,6 +31,8 @@ class LocalState(NamedTuple):
       params_at_unit_begin: the parameters at which the unit under way was begun; None unless others can change them
         while it is computed.
       servers: of groups, every leaf [G, ...] (`gcjax.engine.group_commits.Servers`); None if there are none.
+      room: arrays like `params`, to which the steps before an average are written; None outside of the loop of commits,
+        and where the steps are written to `params` (`gcjax.engine.mixing.with_room`).
       table_mean: the mean of the parameters over all owners, without their axis; None unless they are a table
         (`LocalWork.gradient_table`).
     """
@@ -43,6 +45,7 @@ class LocalState(NamedTuple):
     push_sum_weight: Any = None
     params_at_unit_begin: Any = None
     servers: Any = None
+    room: Any = None
     table_mean: Any = None
 
 

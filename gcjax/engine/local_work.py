@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from gcjax._shared_loops import max_over_runs, read_first, select_active
+from gcjax._shared_loops import max_over_runs, read_first, run_if, select_active
 from gcjax.compression.base import Compression
 from gcjax.engine.compressed_messages import estimate_and_new_state
 from gcjax.engine.fragments import mean_change
@@ -88,7 +88,9 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
             local_states = after_mixing(index, local_states)
         # The mean has no axis of owners, as all other states have.
         table_mean, local_states = local_states.table_mean, local_states._replace(table_mean=None)
+        has_room = local_states.room is not None
         change_sum, local_states, losses = sum_changes(program, inputs, steps, local_states)
+        params_after_steps = local_states.params
         if program.local.gradient_table:
             table_mean = mean_after_commit(table_mean, change_sum, local_states.params, index)
             local_states = local_states._replace(table_mean=table_mean)
@@ -97,6 +99,7 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
             change_sum = in_dtypes_of(change_sum, inputs.versions.params)
         else:
             local_states = local_states if mixing.overlaps else after_mixing(index, local_states)
+            local_states = local_states._replace(room=params_after_steps if has_room else None)
             change_sum = None  # there is no server
         if program.local.fragments is not None:
             change_sum, local_states = _pushed_fragment(program, inputs, steps, local_states)
@@ -149,11 +152,16 @@ def _changes_one_by_one(
       local_states: the local parameters of all owners, every leaf [num_owners, ...].
 
     Returns:
-      The sum of the weighted changes, the local parameters of all owners after it, and the mean loss of each
-      contribution, float[C].
+      The sum of the weighted changes, the local parameters of all owners after it (without room; they are there, if
+      there was some), and the mean loss of each contribution, float[C].
     """
     has_steps = steps.num_steps > 0
     num_contributions = has_steps.sum(dtype=jnp.int32)
+    params_to_read, room = local_states.params, local_states.room
+    if room is not None:
+        is_somebody_missing = num_contributions < program.owner_of_worker.size  # who keeps its parameters
+        room = run_if(is_somebody_missing, lambda room: params_to_read, room)
+        local_states = local_states._replace(params=room, room=None)
     order_with_padding_last = jnp.argsort(~has_steps, stable=True) if has_steps.size > 1 else jnp.arange(has_steps.size)
 
     def add_change(i: jax.Array, carry: tuple[Any, LocalState, jax.Array]) -> tuple[Any, LocalState, jax.Array]:
@@ -168,6 +176,8 @@ def _changes_one_by_one(
 
         def begin(local_states: LocalState) -> Beginning:
             """What the steps begin with, from the states of all owners."""
+            if room is not None:
+                local_states = local_states._replace(params=params_to_read)
             return beginning_of_contribution(program, inputs, read_slot(local_states, owner), steps_of_one)
 
         if program.local.reads_always:  # there are no local parameters to read

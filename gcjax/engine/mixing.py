@@ -12,6 +12,7 @@ from gcjax._products import tensordot
 from gcjax._shared_loops import read_first
 from gcjax.engine.messages import accumulation_dtype
 from gcjax.mixing_matrices import MixingMatrix
+from gcjax.protocols.base import LocalWork
 
 _PAIR = 2
 
@@ -96,6 +97,17 @@ def local_states_after_mixing(members: jax.Array | None, matrix: MixingMatrix, l
         members, matrix, (local_states.params, local_states.push_sum_weight)
     )
     return local_states._replace(params=params, push_sum_weight=push_sum_weight)
+
+
+def with_room(local: LocalWork, local_states: Any) -> Any:
+    """The local states with `room`, if all workers take their steps from what the last average has left.
+
+    XLA copies an average to where it has been computed from. With two places for the parameters of all workers, the
+    steps read one and write the other, and the average comes from there, so that nothing is copied.
+    """
+    if local.mixing is None or local.mixing.members is not None or local.mixing.overlaps or local.max_contributions > 1:
+        return local_states
+    return local_states._replace(room=jax.tree.map(jnp.zeros_like, local_states.params))
 
 
 def mean_over_workers(params: Any) -> Any:

@@ -140,6 +140,45 @@ def test_a_single_step_without_a_loop_has_the_same_bits(name, x64):
         assert (found == wanted).all()
 
 
+def without_worker_2_in_commit_1(protocol):
+    """The protocol, but that worker 2 is not in the second commit, where all others are."""
+
+    def schedule(durations, network):
+        whole = protocol.schedule(durations, network)
+        is_left_out = (jnp.arange(whole.time.size)[:, None] == 1) & (whole.worker == 2)
+        return whole._replace(worker=jnp.where(is_left_out, -1, whole.worker))
+
+    return protocol._replace(schedule=schedule)
+
+
+def test_who_has_no_step_in_a_commit_averages_what_it_had(x64):
+    protocol = without_worker_2_in_commit_1(protocols.d_psgd())
+    found = trained(protocol)
+    own, optimizer = np.zeros((W, 4)), Sgd(0.1, 0.5)
+    states = [optimizer.start(own[0]) for _ in range(W)]
+    matrix = mixing_matrices.mixing_matrices("ring", W)[0]
+    for e in range(int(found.info.num_commits)):
+        for w in set(range(W)) - ({2} if e == 1 else set()):
+            gradient = loss_and_gradient(own[w], batches(), w, e)[1]
+            own[w], states[w] = optimizer.step(own[w], gradient, states[w])
+        own = matrix @ own
+    np.testing.assert_allclose(found.state.local.params, own, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.slow
+def test_of_several_runs_each_is_as_by_itself(x64):
+    """One is shorter than the other."""
+    protocol = without_worker_2_in_commit_1(protocols.d_psgd())
+    several = jnp.stack([durations(), durations().at[3:].set(jnp.inf)])
+
+    def params_of_workers(seconds):
+        run = engine.run(regression(), protocol, SGD, seconds, rng_key=KEY)
+        return run.state.local.params
+
+    for params, seconds in zip(jax.vmap(params_of_workers)(several), several, strict=True):
+        np.testing.assert_allclose(params, params_of_workers(seconds), rtol=1e-12, atol=1e-14)
+
+
 SPARSE = {
     "d_psgd": lambda: protocols.d_psgd(mixing=protocols.metropolis_weights(nx.path_graph(13))),  # ends keep more
     "sgp": lambda: protocols.sgp(),
