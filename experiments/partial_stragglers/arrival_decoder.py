@@ -121,13 +121,13 @@ def arrival_decoder(
         weights_of_trials, residual_of_trials = [], []
         for first_trial in range(0, len(counts), _BLOCK):
             of_block = slice(first_trial, first_trial + _BLOCK)
-            factors = _compiled(_factors)(system_of_outputs[0], sizes, order[of_block])
+            factors = _compiled(_factors, 1)(system_of_outputs[0], sizes, order[of_block])
             # Output by output, so that one program serves any number of them.
             weights_of_outputs = [
-                _compiled(_weights)(system, sizes, factors, order[of_block], counts[of_block])
+                _compiled(_weights, 1)(system, sizes, factors, order[of_block], counts[of_block])
                 for system in system_of_outputs
             ]
-            weights, residual = _compiled(_joined_weights_and_residual)(code_on_device, None, weights_of_outputs)
+            weights, residual = _compiled(_joined_weights_and_residual)(code_on_device, weights_of_outputs)
             weights_of_trials.append(weights)
             residual_of_trials.append(residual)
         return Arrivals(weights=np.concatenate(weights_of_trials, axis=1), residual=np.concatenate(residual_of_trials))
@@ -207,9 +207,9 @@ def _sizes(counts: np.ndarray, num_workers: int, *, is_invertible: bool) -> _Siz
 
 
 @functools.cache
-def _compiled(function: Callable[..., Any]) -> Any:
-    """One of the three functions below, to be compiled for each sizes (their second argument) and shapes."""
-    return jax.jit(function, static_argnums=1, compiler_options=compiler_options.quick_to_compile())
+def _compiled(function: Callable[..., Any], *static_arguments: int) -> Any:
+    """The function, to be compiled for all shapes and for each value of the arguments with these numbers."""
+    return jax.jit(function, static_argnums=static_arguments, compiler_options=compiler_options.quick_to_compile())
 
 
 def _factors(system: _System, sizes: _Sizes, order: jax.Array) -> _Factors:
@@ -220,9 +220,7 @@ def _factors(system: _System, sizes: _Sizes, order: jax.Array) -> _Factors:
     )
 
 
-def _joined_weights_and_residual(
-    code: _Code, _: None, weights_of_outputs: list[jax.Array]
-) -> tuple[jax.Array, jax.Array]:
+def _joined_weights_and_residual(code: _Code, weights_of_outputs: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
     """The weights float[W, S, deadlines, L] from those of each output [W, S, deadlines, 1], and the residual."""
     weights = jnp.concatenate(weights_of_outputs, axis=3)
     return weights, _residual(code.encode_by_holder, code.holder_workers, weights)
