@@ -47,25 +47,13 @@ class Arrivals(NamedTuple):
     residual: Any
 
 
-class _System(NamedTuple):
-    """What does not depend on who arrives: G, P, and b and P b of all output blocks, or of one; arrays."""
+class _Code(NamedTuple):
+    """What does not depend on who arrives: G, P, b and P b, and the coefficients by chunk, with the holders; arrays."""
 
     gram: Any  # float[W, W]
     inverse_gram: Any  # float[W, W]
     right_side: Any  # float[W, L]
     weights_of_all: Any  # float[W, L]
-
-    def of_output(self, block: int) -> "_System":
-        """The system of one output block, whose b and P b are [W, 1]."""
-        return self._replace(
-            right_side=self.right_side[:, block : block + 1], weights_of_all=self.weights_of_all[:, block : block + 1]
-        )
-
-
-class _Code(NamedTuple):
-    """The system, and the coefficients by chunk, with the holders; arrays."""
-
-    system: _System
     encode_by_holder: Any  # float[R, N, L]
     holder_workers: Any  # int32[R, N]
 
@@ -114,23 +102,20 @@ def arrival_decoder(
                 "Call it within jax.enable_x64(True)."
             )
         counts = _valid_counts(assignment, order, counts)
-        system_of_outputs = [code.system.of_output(block) for block in range(coefficients.shape[2])]
-        code_on_device, system_of_outputs = jax.device_put((code, system_of_outputs))
-        order = jnp.asarray(order, jnp.int32)
+        code_on_device, order = jax.device_put(code), jnp.asarray(order, jnp.int32)
         sizes = _sizes(counts, assignment.num_workers, is_invertible=gram_condition <= MAX_CONDITION)
-        weights_of_trials, residual_of_trials = [], []
+        arrivals_of_trial_blocks = []
         for first_trial in range(0, len(counts), _BLOCK):
             of_block = slice(first_trial, first_trial + _BLOCK)
-            factors = _compiled(_factors, 1)(system_of_outputs[0], sizes, order[of_block])
-            # Output by output, so that one program serves any number of them.
-            weights_of_outputs = [
-                _compiled(_weights, 1)(system, sizes, factors, order[of_block], counts[of_block])
-                for system in system_of_outputs
-            ]
-            weights, residual = _compiled(_joined_weights_and_residual)(code_on_device, weights_of_outputs)
-            weights_of_trials.append(weights)
-            residual_of_trials.append(residual)
-        return Arrivals(weights=np.concatenate(weights_of_trials, axis=1), residual=np.concatenate(residual_of_trials))
+            # By itself, so that one program serves any number of output blocks.
+            factors = _compiled(_factors, 2)(code_on_device.gram, code_on_device.inverse_gram, sizes, order[of_block])
+            arrivals_of_trial_blocks.append(
+                _compiled(_decode_block, 1)(code_on_device, sizes, factors, order[of_block], counts[of_block])
+            )
+        return Arrivals(
+            weights=np.concatenate([arrivals.weights for arrivals in arrivals_of_trial_blocks], axis=1),
+            residual=np.concatenate([arrivals.residual for arrivals in arrivals_of_trial_blocks]),
+        )
 
     return decode
 
@@ -180,7 +165,7 @@ def _code_and_condition(assignment: Assignment, coefficients: np.ndarray) -> tup
         (chunk_holders.workers >= 0)[..., None], coefficients[chunk_holders.workers, chunk_holders.slots], 0.0
     )
     code = _Code(
-        _System(gram, inverse_gram, right_side, weights_of_all=inverse_gram @ right_side),
+        gram=gram, inverse_gram=inverse_gram, right_side=right_side, weights_of_all=inverse_gram @ right_side,
         encode_by_holder=np.swapaxes(encode_by_chunk, 0, 1),
         holder_workers=np.ascontiguousarray(chunk_holders.workers.T.clip(0).astype(np.int32)),
     )  # fmt: skip
@@ -207,26 +192,26 @@ def _sizes(counts: np.ndarray, num_workers: int, *, is_invertible: bool) -> _Siz
 
 
 @functools.cache
-def _compiled(function: Callable[..., Any], *static_arguments: int) -> Any:
-    """The function, to be compiled for all shapes and for each value of the arguments with these numbers."""
-    return jax.jit(function, static_argnums=static_arguments, compiler_options=compiler_options.quick_to_compile())
+def _compiled(function: Callable[..., Any], static_argument: int) -> Any:
+    """The function, to be compiled for all shapes and for each value of the argument with this number."""
+    return jax.jit(function, static_argnums=static_argument, compiler_options=compiler_options.quick_to_compile())
 
 
-def _factors(system: _System, sizes: _Sizes, order: jax.Array) -> _Factors:
-    """The factors for a block of rounds, `order int[S, W]`, the workers as they arrive."""
+def _factors(gram: jax.Array, inverse_gram: jax.Array, sizes: _Sizes, order: jax.Array) -> _Factors:
+    """The factors for a block of rounds, `order int[S, W]`, whose rows are workers as they arrive; G and P [W, W]."""
     return _Factors(
-        leading=_factor_of_first(system.gram, order, sizes.leading_rows),
-        missing=_factor_of_first(system.inverse_gram, order[:, ::-1], sizes.missing_rows),
+        leading=_factor_of_first(gram, order, sizes.leading_rows) if sizes.leading_moments else None,
+        missing=_factor_of_first(inverse_gram, order[:, ::-1], sizes.missing_rows) if sizes.missing_moments else None,
     )
 
 
-def _joined_weights_and_residual(code: _Code, weights_of_outputs: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """The weights float[W, S, deadlines, L] from those of each output [W, S, deadlines, 1], and the residual."""
-    weights = jnp.concatenate(weights_of_outputs, axis=3)
-    return weights, _residual(code.encode_by_holder, code.holder_workers, weights)
+def _decode_block(code: _Code, sizes: _Sizes, factors: _Factors, order: jax.Array, counts: jax.Array) -> Arrivals:
+    """How a block of rounds is decoded, of which everything is on a device."""
+    weights = _weights(code, sizes, factors, order, counts)
+    return Arrivals(weights, _residual(code.encode_by_holder, code.holder_workers, weights))
 
 
-def _weights(system: _System, sizes: _Sizes, factors: _Factors, order: jax.Array, counts: jax.Array) -> jax.Array:
+def _weights(code: _Code, sizes: _Sizes, factors: _Factors, order: jax.Array, counts: jax.Array) -> jax.Array:
     """float[W, S, deadlines, L]: the weights of the messages of who has arrived, 0 for the others.
 
     `order`: int[S, W], workers as they arrive; `counts`: int[S, deadlines], how many have.
@@ -241,14 +226,12 @@ def _weights(system: _System, sizes: _Sizes, factors: _Factors, order: jax.Array
     if sizes.leading_moments:
         leading_counts = counts[:, np.array(sizes.leading_moments)]
         weights_of_factors.append(
-            _solve_leading(
-                factors.leading, system.right_side, order, rank_of_worker, leading_counts, sizes.leading_rows
-            )
+            _solve_leading(factors.leading, code.right_side, order, rank_of_worker, leading_counts, sizes.leading_rows)
         )
     if sizes.missing_moments:
         missing_counts = num_workers - counts[:, np.array(sizes.missing_moments)]
         weights_of_factors.append(
-            _weights_without_missing(system, factors.missing, order, rank_of_worker, missing_counts, sizes.missing_rows)
+            _weights_without_missing(code, factors.missing, order, rank_of_worker, missing_counts, sizes.missing_rows)
         )
     moment_order = np.argsort(np.array(sizes.leading_moments + sizes.missing_moments))  # back to that of `counts`
     weights = jnp.concatenate(weights_of_factors, axis=2)  # along moments
@@ -257,7 +240,7 @@ def _weights(system: _System, sizes: _Sizes, factors: _Factors, order: jax.Array
 
 
 def _weights_without_missing(
-    system: _System, factor: Any, order: jax.Array, rank_of_worker: jax.Array, missing_counts: jax.Array, num_rows: int
+    code: _Code, factor: Any, order: jax.Array, rank_of_worker: jax.Array, missing_counts: jax.Array, num_rows: int
 ) -> jax.Array:
     """float[W, S, missing moments, L]: the weights of all workers, less what the missing ones take out of them.
 
@@ -268,13 +251,11 @@ def _weights_without_missing(
     rank_from_end = num_workers - 1 - rank_of_worker
     reversed_order = order[:, ::-1]
     taken_by_missing = _solve_leading(
-        factor, system.weights_of_all, reversed_order, rank_from_end, missing_counts, num_rows
+        factor, code.weights_of_all, reversed_order, rank_from_end, missing_counts, num_rows
     )
-    taken_from_weights = (system.inverse_gram @ taken_by_missing.reshape(num_workers, -1)).reshape(
-        taken_by_missing.shape
-    )
+    taken_from_weights = (code.inverse_gram @ taken_by_missing.reshape(num_workers, -1)).reshape(taken_by_missing.shape)
     has_arrived = rank_from_end.T[:, :, None, None] >= missing_counts[None, :, :, None]
-    return jnp.where(has_arrived, system.weights_of_all[:, None, None] - taken_from_weights, 0)
+    return jnp.where(has_arrived, code.weights_of_all[:, None, None] - taken_from_weights, 0)
 
 
 def _factor_of_first(table: jax.Array, order: jax.Array, num_rows: int) -> Any:
