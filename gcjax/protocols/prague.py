@@ -74,7 +74,8 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         """Row w has 1 / members for each member of w's group after a commit (iteration), itself too."""
         num_workers, dtype = schedule.start.shape[1], schedule.time.dtype
         iterations = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)
-        place_of_commits = jax.vmap(lambda iteration: place_of_workers(iteration, num_workers))(iterations)  # [E, W]
+        # [E, W]. One by one, as the schedule draws them: under vmap some kinds of keys draw others.
+        place_of_commits = jax.lax.map(lambda iteration: place_of_workers(iteration, num_workers), iterations)
         worker_of_commits = jnp.argsort(place_of_commits, axis=1)  # of each place
         places_of_group, group_of_place = places_of_groups(num_workers)
         share_of_place = jnp.asarray(1 / np.bincount(group_of_place)[group_of_place], dtype)[:, None]  # [W, 1]

@@ -138,3 +138,20 @@ def test_there_are_at_least_as_many_digits_as_the_matrix_needs(name):
     """Rounded thirds are taken, too."""
     third = np.float32(1 / 3)
     getattr(protocols, name)(mixing=np.full((3, 3), third))(np.ones((2, 3), np.float32))
+
+
+@pytest.mark.parametrize("kind", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_members_of_a_group_of_prague_are_those_it_waits_for_with_any_key(kind):
+    """Seven workers in groups of three, two and two; copies are of as many members, too."""
+    num_units, num_workers = 5, 7
+    protocol = protocols.prague(group_size=3, rng_key=jax.random.key(7, impl=kind))
+    durations = np.random.default_rng(0).uniform(0.5, 2.0, (num_units, num_workers)).astype(np.float32)
+    schedule = protocol(durations)
+    matrix_of_commit, copies = (f(schedule) for f in (protocol.local.mixing.matrix, protocol.local.mixing.copies))
+    for t in range(num_units - 1):
+        start = np.asarray(schedule.start)[t + 1]
+        goes_on_together = start[:, None] == start
+        matrix = np.asarray(matrix_of_commit(jax.numpy.int32(t)).weights)
+        np.testing.assert_array_equal(matrix > 0, goes_on_together)
+        num_members = goes_on_together.sum(axis=1)
+        np.testing.assert_allclose(copies[t], 2 * (num_members - 1) / num_members, rtol=1e-6)

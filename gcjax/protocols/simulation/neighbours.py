@@ -76,7 +76,8 @@ def exchange_of(hears: np.ndarray) -> Callable[[jax.Array], Exchange]:
 def copies_sent(exchange: Callable[[jax.Array], Exchange], schedule: Schedule) -> jax.Array:
     """float[T, W]: the copies of its parameters that each worker sends after each iteration."""
     iterations = jnp.arange(schedule.start.shape[0], dtype=jnp.int32)
-    return jax.vmap(lambda iteration: exchange(iteration).num_sent)(iterations).astype(schedule.start.dtype)
+    # One by one, as for the schedule: under vmap some kinds of keys draw other neighbours.
+    return jax.lax.map(lambda iteration: exchange(iteration).num_sent, iterations).astype(schedule.start.dtype)
 
 
 def has_arrived(hears: jax.Array, finish: jax.Array, next_start: jax.Array) -> jax.Array:

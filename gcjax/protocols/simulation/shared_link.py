@@ -100,8 +100,8 @@ class SharedQueue(Queue):
     def _with_transfers_until(self, state: State, now: jax.Array) -> State:
         """The state in which what is transferred between the last event and `now` is taken off what is left.
 
-        Transfers that end at `now` do so together, however what is left of them is rounded: each by an event of its
-        own, for which a least number is left. Of who transfers nothing, what is left means nothing.
+        Transfers that are equal end together, however what is left of them is rounded: each by an event of its own,
+        for which a least number is left. Of who transfers nothing, what is left means nothing.
         """
         transfer_seconds = self._transfer_seconds(state)
         takes_time = transfer_seconds > 0  # the others' transfers end at once, by an event at this very moment
