@@ -1,6 +1,7 @@
 """Partial all-reduce among random groups (Luo, He, Zhuo, Qian, ASPLOS 2020: Prague)."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -74,8 +75,13 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         """Row w has 1 / members for each member of w's group after a commit (iteration), itself too."""
         num_workers, dtype = schedule.start.shape[1], schedule.time.dtype
         iterations = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)
-        # [E, W]. One by one, as the schedule draws them: under vmap some kinds of keys draw others.
-        place_of_commits = jax.lax.map(lambda iteration: place_of_workers(iteration, num_workers), iterations)
+        draw_places = partial(place_of_workers, num_workers=num_workers)
+        # The schedule draws them one by one, and JAX promises the same under vmap for this kind of keys only.
+        draws_alike_under_vmap = jax.random.key_impl(rng_key) == "threefry2x32"
+        # [E, W]
+        place_of_commits = (
+            jax.vmap(draw_places)(iterations) if draws_alike_under_vmap else jax.lax.map(draw_places, iterations)
+        )
         worker_of_commits = jnp.argsort(place_of_commits, axis=1)  # of each place
         places_of_group, group_of_place = places_of_groups(num_workers)
         share_of_place = jnp.asarray(1 / np.bincount(group_of_place)[group_of_place], dtype)[:, None]  # [W, 1]
