@@ -7,9 +7,6 @@ missing ones, `y = P (b - E_C z)` with `P_CC z = (P b)_C`, and again one factor,
 solves for all. Together that is a quarter of the work of one whole factor or less. It needs a G that is not near to
 singular.
 
-The factor is a tree of blocks with the inverses of small diagonal blocks, so that all is batched products: XLA hands
-a batch of factorisations or triangular solves to LAPACK one by one on a CPU, which is ten times slower.
-
 Letters: S rounds, D moments, W workers, N chunks, K chunks a worker holds, R holders of a chunk, L blocks.
 """
 
@@ -21,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.partial_stragglers.cholesky_tree import LEAF, factor_of_first, solve_backward, solve_forward
 from gcjax import compiler_options
 from gcjax.codes.base import Assignment, default_float, holders
 
@@ -30,7 +28,6 @@ RIDGE = 1e-12
 MAX_CONDITION = 1e8
 """Where G has a larger condition number, P loses too many digits, and every set is solved as a leading block."""
 
-_LEAF = 16
 _BLOCK = 50
 """Rounds that are solved together: few enough for the cache, many enough for the processor."""
 
@@ -181,7 +178,7 @@ def _sizes(counts: np.ndarray, num_workers: int, *, is_invertible: bool) -> _Siz
     is_leading = (most_arrived <= most_missing) | (not is_invertible)
 
     def rows_in_whole_leaves(rows_needed: np.ndarray) -> int:  # the most of any moment, rounded up
-        return -(-int(rows_needed.max(initial=0)) // _LEAF) * _LEAF
+        return -(-int(rows_needed.max(initial=0)) // LEAF) * LEAF
 
     return _Sizes(
         leading_rows=rows_in_whole_leaves(most_arrived[is_leading]),
@@ -200,8 +197,8 @@ def _compiled(function: Callable[..., Any], static_argument: int) -> Any:
 def _factors(gram: jax.Array, inverse_gram: jax.Array, sizes: _Sizes, order: jax.Array) -> _Factors:
     """The factors for a block of rounds, `order int[S, W]`, whose rows are workers as they arrive; G and P [W, W]."""
     return _Factors(
-        leading=_factor_of_first(gram, order, sizes.leading_rows) if sizes.leading_moments else None,
-        missing=_factor_of_first(inverse_gram, order[:, ::-1], sizes.missing_rows) if sizes.missing_moments else None,
+        leading=factor_of_first(gram, order, sizes.leading_rows) if sizes.leading_moments else None,
+        missing=factor_of_first(inverse_gram, order[:, ::-1], sizes.missing_rows) if sizes.missing_moments else None,
     )
 
 
@@ -258,26 +255,13 @@ def _weights_without_missing(
     return jnp.where(has_arrived, code.weights_of_all[:, None, None] - taken_from_weights, 0)
 
 
-def _factor_of_first(table: jax.Array, order: jax.Array, num_rows: int) -> Any:
-    """The factor, a tree of blocks, of the first `num_rows` workers of `order int[S, W]` in a symmetric table [W, W].
-
-    Rows beyond the W workers are those of the identity. None without rows.
-    """
-    if not num_rows:
-        return None
-    used_workers = order[:, :num_rows]
-    num_identity_rows = num_rows - used_workers.shape[1]
-    padded_workers = jnp.pad(used_workers, ((0, 0), (0, num_identity_rows)), constant_values=-1)
-    return _cholesky_factor(_Gram(table, padded_workers), update=None)
-
-
 def _solve_leading(
     factor: Any, right: jax.Array, order: jax.Array, rank_of_worker: jax.Array, counts: jax.Array, num_rows: int
 ) -> jax.Array:
     """Solves `table[o, o] x = right[o]` for o the first `counts` of `order`: float[W, S, deadlines, L], else 0.
 
     `right`: float[W, L]; `order`, `rank_of_worker`: int[S, W], and `counts`: int[S, deadlines]. One factor, by
-    `_factor_of_first` of the table, of `num_rows` rows, the most of any count or more, serves all deadlines.
+    `factor_of_first` of the table, of `num_rows` rows, the most of any count or more, serves all deadlines.
     """
     num_workers, num_blocks = right.shape
     num_rounds, num_moments = counts.shape
@@ -286,11 +270,11 @@ def _solve_leading(
     used_workers = order[:, :num_rows]
     num_identity_rows = num_rows - used_workers.shape[1]
     padded_right = jnp.pad(right[used_workers], ((0, 0), (0, num_identity_rows), (0, 0)))  # [S, rows, L]
-    forward_solution = _solve_forward(factor, padded_right)
+    forward_solution = solve_forward(factor, padded_right)
     is_row_counted = np.arange(num_rows, dtype=np.int32)[None, :, None] < counts[:, None, :]
     # [S, rows, deadlines, L]: forward, a row depends on those before it only, so the rest is cut off afterwards.
     counted_solution = jnp.where(is_row_counted[..., None], forward_solution[:, :, None, :], 0)
-    solution_by_row = _solve_backward(factor, counted_solution.reshape(num_rounds, num_rows, num_moments * num_blocks))
+    solution_by_row = solve_backward(factor, counted_solution.reshape(num_rounds, num_rows, num_moments * num_blocks))
     row_of_worker = jnp.minimum(rank_of_worker.T, num_rows - 1)  # who is in no row counts for no deadline
     rounds = np.arange(num_rounds, dtype=np.int32)[None]
     solution_by_worker = solution_by_row[rounds, row_of_worker].reshape(
@@ -319,104 +303,3 @@ def _residual(encode_by_holder: jax.Array, holder_workers: jax.Array, weights: j
         squared_error = squared_error + (error**2).sum(axis=0)  # over chunks alone: the outermost axis is vectorised
     # Over outputs, the last axis.
     return jnp.sqrt(squared_error.reshape(weights.shape[1:]).sum(axis=-1))
-
-
-class _Gram(NamedTuple):
-    """The rows and columns `order` of a symmetric table, read only where they are needed; -1 is the identity."""
-
-    table: jax.Array
-    order: jax.Array
-
-    def block(self, rows: slice, columns: slice) -> jax.Array:
-        """float[S, rows, columns]: a part of each round's matrix, in the order of arrival; padding is the identity."""
-        table_rows, table_columns = self.order[:, rows, None], self.order[:, None, columns]
-        flat_index = table_rows.clip(0) * self.table.shape[1] + table_columns.clip(0)
-        is_diagonal = np.equal.outer(np.arange(rows.start, rows.stop), np.arange(columns.start, columns.stop))[None]
-        table_entries = self.table.reshape(-1).at[flat_index].get(mode="promise_in_bounds")
-        is_in_table = (table_rows >= 0) & (table_columns >= 0)
-        return jnp.where(is_in_table, table_entries, jnp.asarray(is_diagonal, table_entries.dtype))
-
-
-class _Node(NamedTuple):
-    """The factor [[first, 0], [below, last]]; a leaf is an array: the inverse of its own diagonal block."""
-
-    first: Any
-    below: jax.Array
-    last: Any
-
-
-def _cholesky_factor(gram: _Gram, update: jax.Array | None, start: int = 0, stop: int | None = None) -> Any:
-    """The Cholesky factor, as a tree of blocks, of rows and columns `start` to `stop`, less `update float[S, n, n]`.
-
-    n = stop - start; None takes nothing off. A part of at most `_LEAF` rows is the inverse of its factor, no `_Node`.
-    """
-    stop = gram.order.shape[1] if stop is None else stop
-    size = stop - start
-    if size <= _LEAF:
-        block = gram.block(slice(start, stop), slice(start, stop))
-        return _inverse_cholesky_factor(block if update is None else block - update)
-    half = (size // _LEAF + 1) // 2 * _LEAF
-    middle = start + half
-    first_factor = _cholesky_factor(gram, None if update is None else update[:, :half, :half], start, middle)
-    corner = gram.block(slice(middle, stop), slice(start, middle))
-    below = _divide_by_transposed_factor(first_factor, corner if update is None else corner - update[:, half:, :half])
-    square_of_below = below @ jnp.swapaxes(below, 1, 2)
-    update_of_last = square_of_below if update is None else update[:, half:, half:] + square_of_below
-    return _Node(first_factor, below, last=_cholesky_factor(gram, update_of_last, middle, stop))
-
-
-def _inverse_cholesky_factor(block: jax.Array) -> jax.Array:
-    """The inverse of the Cholesky factor of `float[S, n, n]`, in place, with the rounds innermost."""
-    size = block.shape[1]
-    row = np.arange(size, dtype=np.int32)[:, None]
-
-    def eliminate_column(k: jax.Array, matrix: jax.Array) -> jax.Array:
-        """float[n, n, S]: the matrix with column k of the factor taken, and that of the inverse in its place."""
-        inverse_pivot = jax.lax.rsqrt(matrix[k, k])[None]
-        factor_column = matrix[:, k] * inverse_pivot
-        # Row k comes out divided by the pivot, those below it less their multiple of that, those above as they are.
-        multipliers = jnp.where(row > k, factor_column, jnp.where(row == k, 1 / inverse_pivot - 1, 0))
-        unit_column = jnp.asarray(row == k, block.dtype)  # column k turns from the block's into that of the inverse
-        matrix = jnp.where((row == k)[None], unit_column[:, None], matrix)
-        row_multipliers = multipliers[:, None]
-        scaled_pivot_row = matrix[k] * inverse_pivot
-        return matrix - row_multipliers * scaled_pivot_row[None]
-
-    rounds_innermost = jnp.transpose(block, (1, 2, 0))
-    inverse = jax.lax.fori_loop(0, size, eliminate_column, rounds_innermost)
-    return jnp.tril(jnp.transpose(inverse, (2, 0, 1)))
-
-
-def _divide_by_transposed_factor(node: Any, rows: jax.Array) -> jax.Array:
-    """float[S, m, n]: `rows float[S, m, n]` times the inverse of the transposed factor, a tree of blocks or a leaf."""
-    if not isinstance(node, _Node):
-        inverse_factor = node
-        return rows @ jnp.swapaxes(inverse_factor, 1, 2)
-    size_of_first = node.below.shape[2]
-    first_part = _divide_by_transposed_factor(node.first, rows[:, :, :size_of_first])
-    remaining_rows = rows[:, :, size_of_first:] - first_part @ jnp.swapaxes(node.below, 1, 2)
-    last_part = _divide_by_transposed_factor(node.last, remaining_rows)
-    return jnp.concatenate([first_part, last_part], axis=2)
-
-
-def _solve_forward(node: Any, right_side: jax.Array) -> jax.Array:
-    """The inverse of the factor (a tree, or the inverse of a leaf) times `right_side float[S, n, columns]`."""
-    if not isinstance(node, _Node):
-        inverse_factor = node
-        return inverse_factor @ right_side
-    size_of_first = node.below.shape[2]
-    first_part = _solve_forward(node.first, right_side[:, :size_of_first])
-    last_part = _solve_forward(node.last, right_side[:, size_of_first:] - node.below @ first_part)
-    return jnp.concatenate([first_part, last_part], axis=1)
-
-
-def _solve_backward(node: Any, right_side: jax.Array) -> jax.Array:
-    """The inverse of the transposed factor (a tree, or a leaf's inverse) times `right_side float[S, n, columns]`."""
-    if not isinstance(node, _Node):
-        inverse_factor = node
-        return jnp.swapaxes(inverse_factor, 1, 2) @ right_side
-    size_of_first = node.below.shape[2]
-    last_part = _solve_backward(node.last, right_side[:, size_of_first:])
-    remaining_right_side = right_side[:, :size_of_first] - jnp.swapaxes(node.below, 1, 2) @ last_part
-    first_part = _solve_backward(node.first, remaining_right_side)
-    return jnp.concatenate([first_part, last_part], axis=1)

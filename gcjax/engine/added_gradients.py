@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine.gradients import Contribution, Inputs, mean_from_sums
 from gcjax.engine.local_state import LocalState
-from gcjax.engine.local_steps import LocalSteps, steps_of_commit
-from gcjax.engine.local_work import LocalCommit, LocalProgram, contribution_of_changes, step_gradient
+from gcjax.engine.local_steps import LocalProgram, LocalSteps, step_gradient, steps_of_commit
+from gcjax.engine.local_work import LocalCommit, contribution_of_changes
 from gcjax.engine.messages import in_dtypes_of, weighted, zero_sum
 from gcjax.protocols.schedule import Commits, Schedule
 

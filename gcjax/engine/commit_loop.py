@@ -34,7 +34,8 @@ from gcjax.engine.group_commits import group_commit_maker
 from gcjax.engine.kept_gradients import kept_gradient_commit_maker
 from gcjax.engine.layout import Layout
 from gcjax.engine.local_state import owner_of_workers
-from gcjax.engine.local_work import LocalCommit, LocalProgram, local_commit_maker
+from gcjax.engine.local_steps import LocalProgram
+from gcjax.engine.local_work import LocalCommit, local_commit_maker
 from gcjax.engine.mixing import mean_over_workers, with_room
 from gcjax.engine.program import (
     Program,

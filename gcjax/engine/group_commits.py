@@ -16,11 +16,10 @@ import optax
 from gcjax._shared_loops import max_over_runs, read_first, run_if, select_active
 from gcjax.engine.gradients import Contribution, Inputs
 from gcjax.engine.local_state import LocalState, repeated
-from gcjax.engine.local_steps import LocalSteps, steps_of_commit
+from gcjax.engine.local_steps import LocalProgram, LocalSteps, steps_of_commit
 from gcjax.engine.local_work import (
     Beginning,
     LocalCommit,
-    LocalProgram,
     beginning_of_contribution,
     change_after_beginning,
     contribution_of_changes,

@@ -14,7 +14,8 @@ from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.codes.base import Coding, GradientCode, residual
 from gcjax.engine.gradients import Contribution, Inputs, RoundInputs, chunk_batch, mean_from_sums
 from gcjax.engine.local_state import LocalState
-from gcjax.engine.local_work import LocalCommit, LocalProgram
+from gcjax.engine.local_steps import LocalProgram
+from gcjax.engine.local_work import LocalCommit
 from gcjax.engine.messages import accumulation_dtype, chunk_weights
 from gcjax.protocols.schedule import Commits, Schedule
 

@@ -3,13 +3,38 @@
 Letters: C contributions to a commit. Members are workers who take steps together.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
+from gcjax.compression.base import Compression
+from gcjax.engine.gradients import Inputs, unit_inputs, weighted_loss
+from gcjax.engine.spread import Spread
 from gcjax.protocols.base import LocalWork
 from gcjax.protocols.schedule import Commits
+from gcjax.tasks.base import Task
+
+
+class LocalProgram(NamedTuple):
+    """How a commit of local work is made: what does not change from commit to commit.
+
+    Attributes:
+      task: what is trained.
+      local: the protocol's; it says where gradients are taken, and what happens on a pull and on a push.
+      optimizer: of the local steps.
+      owner_of_worker: int32[W], see `gcjax.engine.local_state.owner_of_workers`.
+      worker_spread: how the workers of a commit work at the same time; None if one after the other.
+      compression: of what is pushed; None for none.
+    """
+
+    task: Task
+    local: LocalWork
+    optimizer: optax.GradientTransformation
+    owner_of_worker: jax.Array
+    worker_spread: Spread | None
+    compression: Compression | None
 
 
 class LocalSteps(NamedTuple):
@@ -60,3 +85,21 @@ def steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> Loc
         worker=worker[None], unit=unit[None], share=share[None],  # [1, members]
         version=version[any_member], num_steps=num_steps[any_member], weight=total_weight,
     )  # fmt: skip
+
+
+def step_gradient(
+    program: LocalProgram, inputs: Inputs, steps: LocalSteps, step: jax.Array, params: Any
+) -> tuple[jax.Array, Any]:
+    """Loss and gradient of a step, on unit `steps.unit + step` of its worker, at these parameters.
+
+    If workers (int32[members]) take it together, the means over them, weighted by `steps.share`; 0 for -1, which pads.
+    """
+    task, workers, units = program.task, steps.worker.clip(0), steps.unit.clip(0) + step
+    if not program.local.joint_steps:
+        only_member = 0
+        batch, key = unit_inputs(task, inputs.data, inputs.rng_key, workers[only_member], units[only_member])
+        return jax.value_and_grad(task.loss)(params, batch, key)
+    batches, keys = jax.vmap(lambda worker, unit: unit_inputs(task, inputs.data, inputs.rng_key, worker, unit))(
+        workers, units
+    )
+    return jax.value_and_grad(lambda p: weighted_loss(task, p, steps.share, batches, keys))(params)

@@ -13,43 +13,18 @@ import jax.numpy as jnp
 import optax
 
 from gcjax._shared_loops import max_over_runs, read_first, run_if, select_active
-from gcjax.compression.base import Compression
 from gcjax.engine.compressed_messages import estimate_and_new_state
 from gcjax.engine.fragments import mean_change
 from gcjax.engine.gradient_points import GradientPoints
 from gcjax.engine.gradient_table import change_of_mean, mean_after_commit, mean_gradient_after_contribution
-from gcjax.engine.gradients import Contribution, Inputs, mean_from_sums, unit_inputs, weighted_loss
+from gcjax.engine.gradients import Contribution, Inputs, mean_from_sums
 from gcjax.engine.local_state import LocalState
-from gcjax.engine.local_steps import LocalSteps, steps_of_commit
+from gcjax.engine.local_steps import LocalProgram, LocalSteps, step_gradient, steps_of_commit
 from gcjax.engine.messages import in_dtypes_of, weighted, zero_sum
 from gcjax.engine.mixing import local_states_after_mixing
 from gcjax.engine.new_processes import local_state_before_unit
-from gcjax.engine.spread import Spread
 from gcjax.engine.version_ring import read_slot, write_slot
-from gcjax.protocols.base import LocalWork
 from gcjax.protocols.schedule import Commits, Schedule
-from gcjax.tasks.base import Task
-
-
-class LocalProgram(NamedTuple):
-    """How a commit of local work is made: what does not change from commit to commit.
-
-    Attributes:
-      task: what is trained.
-      local: the protocol's; it says where gradients are taken, and what happens on a pull and on a push.
-      optimizer: of the local steps.
-      owner_of_worker: int32[W], see `gcjax.engine.local_state.owner_of_workers`.
-      worker_spread: how the workers of a commit work at the same time; None if one after the other.
-      compression: of what is pushed; None for none.
-    """
-
-    task: Task
-    local: LocalWork
-    optimizer: optax.GradientTransformation
-    owner_of_worker: jax.Array
-    worker_spread: Spread | None
-    compression: Compression | None
-
 
 LocalCommit = Callable[[Inputs, Commits, jax.Array, LocalState], tuple[Contribution, LocalState]]
 """`(inputs, commits, index, local_states) -> (contribution, local_states)`: makes a commit; states of all owners."""
@@ -389,21 +364,3 @@ def _take_steps(
         params, opt_state, loss_sum = jax.lax.fori_loop(0, max_over_runs(steps.num_steps), take_step, carry)
     at_least_one_step = jnp.maximum(steps.num_steps, 1)
     return params, opt_state, loss_sum / at_least_one_step.astype(loss_sum.dtype)
-
-
-def step_gradient(
-    program: LocalProgram, inputs: Inputs, steps: LocalSteps, step: jax.Array, params: Any
-) -> tuple[jax.Array, Any]:
-    """Loss and gradient of a step, on unit `steps.unit + step` of its worker, at these parameters.
-
-    If workers (int32[members]) take it together, the means over them, weighted by `steps.share`; 0 for -1, which pads.
-    """
-    task, workers, units = program.task, steps.worker.clip(0), steps.unit.clip(0) + step
-    if not program.local.joint_steps:
-        only_member = 0
-        batch, key = unit_inputs(task, inputs.data, inputs.rng_key, workers[only_member], units[only_member])
-        return jax.value_and_grad(task.loss)(params, batch, key)
-    batches, keys = jax.vmap(lambda worker, unit: unit_inputs(task, inputs.data, inputs.rng_key, worker, unit))(
-        workers, units
-    )
-    return jax.value_and_grad(lambda p: weighted_loss(task, p, steps.share, batches, keys))(params)
