@@ -134,8 +134,8 @@ def conditioning(
         if not _validate.sequence(name, values):
             raise ValueError(f"{name} must have a value at least; got {values!r}.")
         _validate.whole(name, values, minimum=minimum)
-    _validate.integer("max_masks", max_masks, minimum=1)
-    _validate.integer("num_polynomials", num_polynomials, minimum=1)
+    max_masks = _validate.integer("max_masks", max_masks, minimum=1)
+    num_polynomials = _validate.integer("num_polynomials", num_polynomials, minimum=1)
     _validate.single_number("safe", safe)
     key = config.key(seed=seed)
     settings = list(itertools.product(FAMILIES, num_workers, num_stragglers, num_blocks))
