@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -73,7 +74,7 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
 
     def matrix(schedule: Schedule) -> Callable[[jax.Array], MixingMatrix]:
         """Row w has 1 / members for each member of w's group after a commit (iteration), itself too."""
-        num_workers, dtype = schedule.start.shape[1], schedule.time.dtype
+        num_workers = schedule.start.shape[1]
         iterations = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)
         draw_places = partial(place_of_workers, num_workers=num_workers)
         # The schedule draws them one by one, and JAX promises the same under vmap for this kind of keys only.
@@ -82,21 +83,7 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         place_of_commits = (
             jax.vmap(draw_places)(iterations) if draws_alike_under_vmap else jax.lax.map(draw_places, iterations)
         )
-        worker_of_commits = jnp.argsort(place_of_commits, axis=1)  # of each place
-        places_of_group, group_of_place = places_of_groups(num_workers)
-        share_of_place = jnp.asarray(1 / np.bincount(group_of_place)[group_of_place], dtype)[:, None]  # [W, 1]
-        # Of each place, [W, members]: the places of its group.
-        places = jnp.asarray(places_of_group[group_of_place])
-        is_short = are_short(group_size, num_workers)
-
-        def matrix_of_commit(commit: jax.Array) -> MixingMatrix:
-            place, worker = place_of_commits[commit], worker_of_commits[commit]
-            if is_short:
-                return MixingMatrix(jnp.where(places >= 0, share_of_place, 0)[place], worker[places.clip(0)][place])
-            group = jnp.asarray(group_of_place)[place]
-            return MixingMatrix(jnp.where(group[:, None] == group[None], share_of_place[place], 0))
-
-        return matrix_of_commit
+        return _means_of_groups(place_of_commits, *places_of_groups(num_workers), schedule.time.dtype)
 
     return Protocol(
         schedule,
@@ -105,3 +92,29 @@ def prague(*, group_size: int, rng_key: jax.Array) -> Protocol:
         rule=no_rule,
         specification=lambda num_workers: specifications.prague(num_workers, group_size=group_size),
     )
+
+
+def _means_of_groups(
+    place_of_commits: jax.Array, places_of_group: np.ndarray, group_of_place: np.ndarray, dtype: Any
+) -> Callable[[jax.Array], MixingMatrix]:
+    """The function `commit int32[] -> MixingMatrix` by which everybody gets the mean of its group.
+
+    Args:
+      place_of_commits: int32[E, W], the place of each worker in each commit.
+      places_of_group: int32[G, members], the places of each group, filled up with -1.
+      group_of_place: int32[W], the group of each place.
+      dtype: of the weights.
+    """
+    worker_of_commits = jnp.argsort(place_of_commits, axis=1)  # of each place
+    share_of_place = jnp.asarray(1 / np.bincount(group_of_place)[group_of_place], dtype)[:, None]  # [W, 1]
+    places = jnp.asarray(places_of_group[group_of_place])  # int32[W, members], of each place those of its group
+
+    def matrix_of_commit(commit: jax.Array) -> MixingMatrix:
+        """The matrix, with the members of its group listed for each worker if they are few."""
+        place, worker = place_of_commits[commit], worker_of_commits[commit]
+        if are_short(places.shape[1], group_of_place.size):
+            return MixingMatrix(jnp.where(places >= 0, share_of_place, 0)[place], worker[places.clip(0)][place])
+        group = jnp.asarray(group_of_place)[place]
+        return MixingMatrix(jnp.where(group[:, None] == group[None], share_of_place[place], 0))
+
+    return matrix_of_commit
