@@ -17,6 +17,7 @@ from benchmarks import results
 from benchmarks.accelerator import accelerator, test_suite
 from benchmarks.advice import what_if
 from benchmarks.algebra import algebra
+from benchmarks.by_hand import by_hand
 from benchmarks.codes import large_plans, plan_masks, roofline
 from benchmarks.engine import asp_commits, bsp_rounds, demo, second_run
 from benchmarks.memory import memory
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "reproduction": reproduction,
     "schedules": schedules,
     "training": training,
+    "by_hand": by_hand,
     "python": python_loop,
     "seeds": seeds,
     "algebra": algebra,
