@@ -68,9 +68,9 @@ def optimal_decoding(assignment: Assignment, *, max_iterations: int | None = Non
 def expander(num_workers: int, *, load: int, rng_key: jax.Array) -> GradientCode:
     """A random regular graph, in all likelihood an expander, with fixed decoding (Raviv et al. 2018).
 
-    Chunks and workers are the vertices; a worker holds its neighbours and sends their mean. With f whole workers the
-    weight of a message is n / f. The residual is at most `expander_bound`. One message a worker, of one block:
-    L = M = 1.
+    Chunks and workers are the vertices; a worker holds its neighbours and sends their sum. With f whole workers the
+    weight of a message is n / (f d), so that of the mean in the paper is n / f. The residual is at most
+    `expander_bound`. One message a worker, of one block: L = M = 1.
 
     Args:
       num_workers: n = W = N.

@@ -116,8 +116,9 @@ def run(
         None. The codes `majority` and `error_correcting` find them. Losses and residuals are those of right messages.
       num_commits: stop after so many commits; all that the durations allow if None.
       eval_every: commits between two evaluations; a hundredth of the possible commits if None.
-      ring_size: past versions kept. If None, one for each worker and contribution, or none if the protocol allows no
-        staleness; more if the schedule needs more and is known, as it is not under `jit` and `vmap`.
+      ring_size: past versions kept. If None, W + C, or one more than the greatest staleness that the protocol allows if
+        that is fewer, none if it allows none; more if the schedule needs more and is known, as it is not under `jit`
+        and `vmap`; 4 W for a protocol that looks at the loss and reads past versions.
       wavefront_width: the most commits computed at once; by default 1, which is fastest on a small CPU, or one a device
         along the mesh axis.
       progress: called between the pieces of the run with (commits made, commits in all), up to a hundred times, at

@@ -42,13 +42,16 @@ def m_sgc(
     A job's data fall into window - 1 uncoded parts for each worker, and `burst` parts, each covered by a gradient code
     that tolerates max_slow stragglers. In every round a worker does one task for each of the window - 1 + burst jobs
     in flight: for the window - 1 youngest an uncoded part; for the older ones an uncoded part that it still owes, or
-    else its share of the coded part of that age. If all workers may be late, nothing is coded. A job ends
-    window - 2 + burst rounds after it began. With λ = max_slow and v = window - 1 a worker holds the share
-    `(λ+1)(v + burst) / (W (burst + v(λ+1)))` of the data (Krishnan et al. 2023).
+    else its share of the coded part of that age. A job ends window - 2 + burst rounds after it began. With λ = max_slow
+    and v = window - 1 a worker holds the share `(λ+1)(v + burst) / (W (burst + v(λ+1)))` of the data (Krishnan et al.
+    2023).
 
     All chunks are of one size here: an uncoded part is max_slow + 1 chunks, as is the share of a coded part, so that
     all tasks take as long; K = (window - 1 + burst)(max_slow + 1) units a round, those of jobs that do not exist
     skipped. In the code each worker counts burst + 1 times: once for its uncoded parts, and once for each coded part.
+
+    If all workers may be late, max_slow = W, nothing is coded: a worker holds 1/W of the data, an uncoded part is one
+    chunk, so that K = window - 1 + burst, and in the code each worker counts once.
 
     Args:
       num_workers: W; in the paper n.

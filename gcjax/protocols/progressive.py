@@ -53,8 +53,8 @@ def progressive_groups(
     Args:
       num_rounds: the length of a trial, 1 or more.
       factor: how much longer than without delays it may take, 1 or more.
-      no_delay: seconds that a round takes when nobody is delayed; if None, the median of the sampled units, and of the
-        messages.
+      no_delay: seconds that a round takes when nobody is delayed; if None, the median of the sampled units and the mean
+        time of a worker's messages.
       order: of the workers; neighbours stay together longest. By their numbers if None.
 
     Raises:
