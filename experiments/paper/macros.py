@@ -67,11 +67,6 @@ def groups_of(text: str) -> dict[str, Macros]:
     return groups
 
 
-def defined(path: Path) -> set[str]:
-    """The names that a file of macros defines."""
-    return set(re.findall(r"^\\newcommand\{\\([A-Za-z]+)\}", path.read_text(), re.MULTILINE))
-
-
 def binding(config: Path, name: str) -> str:
     r"""The value that a config gives to a parameter, as text, from it or from the first config that it includes.
 

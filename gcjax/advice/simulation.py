@@ -23,7 +23,7 @@ from gcjax.advice import blocks
 from gcjax.advice.base import Scheme
 from gcjax.advice.windows import Window, smooth_window, whole_rounds_window
 from gcjax.codes.base import GradientCode
-from gcjax.protocols.base import Protocol
+from gcjax.protocols.base import Protocol, code_of_messages
 from gcjax.protocols.compiled_schedules import on_cpu
 from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.network import Network
@@ -69,7 +69,7 @@ def units_of_measured_step(scheme: Scheme, num_workers: int) -> tuple[int, float
     With a code the units are chunks, those of a worker's round; their shares add up to more than 1 if chunks are
     computed more than once.
     """
-    code = _code_of(scheme.protocol)
+    code = code_of_messages(scheme.protocol)
     if code is None:
         return scheme.units_per_step, 1 / scheme.units_per_step
     # A measured step is on 1/W of the data, a chunk is 1/N of them.
@@ -219,11 +219,6 @@ class _Use(NamedTuple):
     messages: jax.Array | None
 
 
-def _code_of(protocol: Protocol) -> GradientCode | None:
-    """The code of a protocol's rounds, or of its messages of kept gradients; None without either."""
-    return protocol.code if protocol.local is None else protocol.local.message_code
-
-
 def _use_of_commits(protocol: Protocol, schedule: Schedule) -> _Use:
     """What each commit of a schedule applies; without a code each unit of work counts, with one each chunk once."""
     if protocol.local is not None and protocol.local.message_code is not None:
@@ -278,7 +273,7 @@ def _sums_of_schedule(
 
     A unit that is cut off counts as the part of it that was computed. Times in the schedule are inf for what never is.
     """
-    num_workers, code = durations.shape[1], _code_of(protocol)
+    num_workers, code = durations.shape[1], code_of_messages(protocol)
     commit_weight = window.ramped_weight(schedule.time)  # float[E], from 0 to 1
     use = _use_of_commits(protocol, schedule)  # [E] each; messages None where each message sent counts by itself
     contributed_units = jnp.sum(commit_weight * schedule.work.clip(0).sum(axis=1))

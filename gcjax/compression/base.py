@@ -28,8 +28,6 @@ class Compression(NamedTuple):
         the message, and the worker's state after it.
       num_bytes: `message -> int`, the bytes that are sent for it; only shapes and dtypes count. With `num_workers`,
         `message -> int[W]`; a worker with 0 of them sends nothing.
-      is_linear: whether, for the same key, the estimate of a weighted sum of messages is the weighted sum of their
-        estimates.
       same_key: whether all workers get the same key for the units of the same number, and so make the same random
         choices; otherwise each has its own.
       is_contraction: whether what is lost is smaller than the message, `E|message - estimate|^2 < |message|^2` unless
@@ -40,7 +38,6 @@ class Compression(NamedTuple):
     init: Callable[..., Any]
     compress: Callable[[Any, Any, jax.Array], tuple[Any, Any]]
     num_bytes: Callable[[Any], Any]
-    is_linear: bool = False
     same_key: bool = False
     is_contraction: bool = False
     num_workers: int | None = None

@@ -46,4 +46,4 @@ def random_k(*, share: float, shared: bool = True, rescale: bool = True) -> Comp
         """The bytes of the k numbers, `number_bytes` each; their places follow from the key."""
         return num_sent(share, num_numbers) * number_bytes
 
-    return stateless(at_random_places, num_bytes, is_linear=True, same_key=shared, is_contraction=not rescale)
+    return stateless(at_random_places, num_bytes, same_key=shared, is_contraction=not rescale)

@@ -17,7 +17,7 @@ from gcjax import _validate
 from gcjax.codes.alternatives import used_rows
 from gcjax.codes.base import Coding, GradientCode, check_code, check_progress
 from gcjax.engine.collectives import all_sum, estimate_from_messages, sum_over_devices
-from gcjax.engine.gradients import Estimate, RoundInputs, chunk_batch, mean_from_sums, weighted_loss
+from gcjax.engine.gradients import Estimate, RoundInputs, chunk_batch, chunk_loss, mean_from_sums, weighted_loss
 from gcjax.engine.layout import Layout
 from gcjax.engine.losses import Losses, loss_forms, weighted_sum
 from gcjax.engine.messages import chunk_weights, gradient_from_blocks, worker_messages
@@ -175,9 +175,9 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
     if mesh is None or axis is None:
         return None
 
-    def chunk_loss(params: Any, chunk: jax.Array, round_inputs: RoundInputs) -> tuple[jax.Array, tuple[()]]:
-        """The task's loss on the batch of chunk number `chunk`; there is no aux."""
-        return task.loss(params, *chunk_batch(task, round_inputs, chunk)), ()
+    def chunk_loss_and_aux(params: Any, chunk: jax.Array, round_inputs: RoundInputs) -> tuple[jax.Array, tuple[()]]:
+        """The loss of chunk number `chunk`; there is no aux."""
+        return chunk_loss(task, params, chunk, round_inputs), ()
 
     def weighted_chunk_loss(
         params: Any, chunk_numbers: jax.Array, weights: jax.Array, round_inputs: RoundInputs
@@ -190,7 +190,7 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
         return weighted_loss(task, params, weights, batches, keys), ()
 
     on_mesh = estimate_on_mesh(
-        Losses(chunk_loss_and_aux=chunk_loss, weighted_loss_and_aux=weighted_chunk_loss), code, mesh, axis
+        Losses(chunk_loss_and_aux=chunk_loss_and_aux, weighted_loss_and_aux=weighted_chunk_loss), code, mesh, axis
     )
 
     def estimate(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:

@@ -39,7 +39,6 @@ from gcjax.engine.local_work import LocalCommit, local_commit_maker
 from gcjax.engine.mixing import mean_over_workers, with_room
 from gcjax.engine.program import (
     Program,
-    code_of_messages,
     has_server,
     ring_slots_of,
     server_optimizer,
@@ -48,6 +47,7 @@ from gcjax.engine.program import (
 )
 from gcjax.engine.sliced_wavefronts import sliced_contributions
 from gcjax.engine.spread import Spread, one_device
+from gcjax.protocols.base import code_of_messages
 from gcjax.protocols.schedule import Commits, Schedule, commits
 
 Carry = tuple[State, Info]

@@ -24,7 +24,7 @@ from gcjax.engine.gradients import (
     Inputs,
     RoundInputs,
     Units,
-    chunk_batch,
+    chunk_loss,
     mean_from_sums,
     round_of_commit,
     unit_inputs,
@@ -225,8 +225,8 @@ def messages_and_loss_of_round(task: Task, code: GradientCode, spread: Spread) -
         chunk_of_slot, encode = chunks_and_encode  # [K], -1 pads, where coefficients are 0; and [M, K, L]
 
         def loss(params: Any, chunk: jax.Array) -> jax.Array:
-            """The task's loss on the batch of chunk number `chunk`."""
-            return task.loss(params, *chunk_batch(task, round_inputs, chunk))
+            """float[]: of chunk number `chunk`."""
+            return chunk_loss(task, params, chunk, round_inputs)
 
         messages, losses = worker_messages(loss, params, chunk_of_slot.clip(0)[None], encode[None])  # of one worker
         return messages[0], losses[0]

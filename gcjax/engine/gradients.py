@@ -256,6 +256,11 @@ def chunk_batch(task: Task, round_inputs: RoundInputs, chunk: jax.Array) -> tupl
     return task.chunk_batch(round_inputs.data, round_inputs.rng_key, chunk, round_inputs.round), key
 
 
+def chunk_loss(task: Task, params: Any, chunk: jax.Array, round_inputs: RoundInputs) -> jax.Array:
+    """float[]: the task's loss on the batch of a chunk."""
+    return task.loss(params, *chunk_batch(task, round_inputs, chunk))
+
+
 def estimate_on_one_device(task: Task, code: GradientCode) -> Estimate:
     """The estimate of a code's rounds, by the weighted loss or by streamed messages."""
     return (weighted_estimate if code.num_blocks == code.num_messages == 1 else streamed_estimate)(task, code)
@@ -287,8 +292,8 @@ def streamed_estimate(task: Task, code: GradientCode) -> Estimate:
         """(gradient sum, mean loss) that the coding decodes; batches are drawn from `round_inputs`."""
 
         def loss(params: Any, chunk: jax.Array) -> jax.Array:
-            """The task's loss on the batch of chunk number `chunk`."""
-            return task.loss(params, *chunk_batch(task, round_inputs, chunk))
+            """float[]: of chunk number `chunk`."""
+            return chunk_loss(task, params, chunk, round_inputs)
 
         chunks_of_worker, coding, _ = used_rows(code, coding)  # rows of the code that this round uses
         chunk_of_slot = chunks_of_worker.clip(0)  # [W, K]; -1 pads, where coefficients are 0

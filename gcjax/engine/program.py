@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax.codes.base import GradientCode
 from gcjax.compression.base import Compression
 from gcjax.engine import version_ring as rings
 from gcjax.engine.layout import Layout
@@ -57,11 +56,6 @@ def reads_versions(protocol: Protocol) -> bool:
 def has_server(protocol: Protocol) -> bool:
     """Whether commits change parameters of a server; not where workers mix theirs, whose mean the parameters are."""
     return protocol.local is None or protocol.local.mixing is None
-
-
-def code_of_messages(protocol: Protocol) -> GradientCode | None:
-    """What workers make messages by, of the gradients of a round or of those that they keep; None without a code."""
-    return protocol.code if protocol.local is None else protocol.local.message_code
 
 
 def server_optimizer(protocol: Protocol, optimizer: optax.GradientTransformation) -> optax.GradientTransformation:

@@ -26,7 +26,6 @@ from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.program import (
     Options,
     Program,
-    code_of_messages,
     eval_every_or_default,
     ring_size_or_default,
     wavefront_width_or_default,
@@ -51,6 +50,7 @@ from gcjax.protocols.base import (
     Protocol,
     Schedule,
     checked_absences,
+    code_of_messages,
     simulation_inputs,
     with_absences,
 )

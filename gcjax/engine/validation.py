@@ -15,7 +15,7 @@ from gcjax.compression.base import Compression, validated
 from gcjax.engine.base import Run
 from gcjax.engine.local_state import owner_of_workers
 from gcjax.engine.start import Start
-from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.base import Protocol, Schedule, code_of_messages
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.runnable import check_work
 from gcjax.protocols.conformance.structure import check_structure
@@ -153,7 +153,7 @@ def check_residual(run: Run, protocol: Protocol) -> None:
 
     That is more than `MOSTLY_EXACT` times the norm of what should be decoded: the identity L×L of each of N chunks.
     """
-    code = protocol.code if protocol.local is None else protocol.local.message_code
+    code = code_of_messages(protocol)
     if code is None or not protocol.waits_for_exact_sum:
         return
     norm_of_exact_decode = np.sqrt(code.assignment.num_chunks * code.num_blocks)

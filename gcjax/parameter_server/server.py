@@ -23,7 +23,7 @@ from gcjax.parameter_server.members import Members
 from gcjax.parameter_server.message_times import PUSH, REPORT, SIGN, MessageTimes
 from gcjax.parameter_server.online_check import OnlineCheck, ViolationError
 from gcjax.parameter_server.setups import Setup, check_setup
-from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Security
+from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Listener, Security
 from gcjax.parameter_server.wire import Message
 from gcjax.processes.rendezvous import is_loopback
 from gcjax.protocols.conformance.memberships import Membership
@@ -135,7 +135,9 @@ class Server:
         self._commits.warm_up()
         num_bytes = max(self._commits.updates.layout.num_bytes, self._commits.push_sizes[-1])
         try:
-            self._listener = flight.listen(address, self._on_connection, max_bytes=num_bytes, security=security)
+            self._listener: Listener = flight.listen(
+                address, self._on_connection, max_bytes=num_bytes, security=security
+            )
         except BaseException:
             self._commits.close()
             raise

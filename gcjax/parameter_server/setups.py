@@ -10,10 +10,10 @@ import gcjax
 from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.engine.identity import digest_of
-from gcjax.engine.program import code_of_messages, server_optimizer
+from gcjax.engine.program import server_optimizer
 from gcjax.engine.program_digest import digest_of_program
 from gcjax.parameter_server import rule_state, wire
-from gcjax.protocols.base import LocalWork, Protocol
+from gcjax.protocols.base import LocalWork, Protocol, code_of_messages
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.tasks.base import Task
 

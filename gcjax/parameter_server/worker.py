@@ -33,13 +33,11 @@ class Report(NamedTuple):
     Attributes:
       num_units: computed.
       num_pushes: that were sent.
-      num_cut_off: turns that were cut off.
       num_connections: to the server; one unless it was lost.
     """
 
     num_units: int = 0
     num_pushes: int = 0
-    num_cut_off: int = 0
     num_connections: int = 0
 
 
@@ -152,7 +150,6 @@ class _Worker:
         while (message := next_message(inbox)).kind != "end":
             if message.kind == "begin" and inbox.has_later_order():
                 self._begins_anew |= Order.of(message).begins_anew
-                self._add_to_report(num_cut_off=1)
             elif message.kind == "begin":
                 try:
                     self._take_turn(turns, message)
@@ -247,7 +244,7 @@ class _Worker:
         turns.begin(message)
         if order.lasts_until_stopped:
             num_units, num_pushes = turns.run_until_stopped(order, partial(self._throttle, self._worker))
-            self._add_to_report(num_units=num_units, num_pushes=num_pushes, num_cut_off=int(not num_pushes))
+            self._add_to_report(num_units=num_units, num_pushes=num_pushes)
             if num_pushes:
                 self._last_pushed_turn = order.turn
             else:
@@ -257,7 +254,6 @@ class _Worker:
         while not turns.has_all_units(order):
             if not turns.compute(unit, self._throttle(self._worker, unit), can_be_cut_off=order.can_be_cut_off):
                 self._program.give_up_turn()
-                self._add_to_report(num_cut_off=1)
                 return
             unit += 1
             self._add_to_report(num_units=1)

@@ -240,7 +240,7 @@ class Protocol(NamedTuple):
             check_schedule(schedule, self, durations)
         except ValueError:
             if _overflowed_buffer(schedule):
-                _raise_buffer_overflow(simulation, *inputs)
+                simulation(*inputs)  # not compiled, it raises the error that says what there was no room for
             raise
         return schedule
 
@@ -269,15 +269,15 @@ def workers_of(protocol: Protocol) -> int | None:
     return protocol.code.assignment.num_workers
 
 
+def code_of_messages(protocol: Protocol) -> GradientCode | None:
+    """What workers make messages by, of the gradients of a round or of those that they keep; None without a code."""
+    return protocol.code if protocol.local is None else protocol.local.message_code
+
+
 def _overflowed_buffer(schedule: Any) -> bool:
     """Whether a compiled simulation had too little room for commits or messages: its horizon is then NaN."""
     has_values = isinstance(schedule, Schedule) and not _validate.is_traced(schedule.horizon)
     return has_values and bool(np.isnan(schedule.horizon).any())
-
-
-def _raise_buffer_overflow(simulation: Callable[..., Schedule], *inputs: Any) -> None:
-    """Runs the simulation once more, not compiled: it then raises the error that says what there was no room for."""
-    simulation(*inputs)
 
 
 def _check_queue_has_all_ways(network: Network, has_group_servers: bool) -> None:

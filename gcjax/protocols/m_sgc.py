@@ -23,8 +23,8 @@ from gcjax.protocols.sequential import (
     protocol_of_rounds,
     repetition_code,
     stop_and_late,
-    with_row_in_front,
 )
+from gcjax.specifications.sequential import with_new_first_row
 
 
 @comparable
@@ -139,9 +139,9 @@ class _Multiplex(NamedTuple):
         shares_done = shares_done.at[age_of_part, coded_part].set((is_done & ~owes_uncoded)[self.num_uncoded :])
         oldest_job = uncoded_done[-1], shares_done[-1]
         state = (  # in the next round every job is a round older, and a new one begins
-            with_row_in_front(late_before, late),
-            with_row_in_front(uncoded_done, jnp.zeros_like(late)),
-            with_row_in_front(shares_done, jnp.zeros_like(shares_done[0])),
+            with_new_first_row(late_before, late),
+            with_new_first_row(uncoded_done, jnp.zeros_like(late)),
+            with_new_first_row(shares_done, jnp.zeros_like(shares_done[0])),
         )
         return state, (stop, late, finish, is_due_unit, *oldest_job)
 

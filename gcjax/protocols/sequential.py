@@ -168,11 +168,6 @@ def stop_and_late(bursts: Bursts, late_before: jax.Array, done_seconds: jax.Arra
     return stop, done_seconds > stop
 
 
-def with_row_in_front(rows: jax.Array, row: jax.Array) -> jax.Array:
-    """The array [n, ...] with a new first row [...], and without its last one, so that it has as many."""
-    return jnp.concatenate([row[None].astype(rows.dtype), rows])[: rows.shape[0]]
-
-
 def repetition_code(num_workers: int, tolerated: int, rng_key: jax.Array | None) -> GradientCode:
     """The code of W workers that tolerates s = `tolerated` stragglers, with s + 1 chunks a worker.
 

@@ -20,8 +20,8 @@ from gcjax.protocols.sequential import (
     protocol_of_rounds,
     repetition_code,
     stop_and_late,
-    with_row_in_front,
 )
+from gcjax.specifications.sequential import with_new_first_row
 
 
 @comparable
@@ -110,7 +110,7 @@ class _SelectiveRepeat(NamedTuple):
         repeats = can_repeat & (jnp.cumsum(can_repeat, dtype=jnp.int32) <= num_missing)  # as many as are missing
         stop, late = stop_and_late(self.bursts, late_before, done_seconds)
         did_own, did_repeat = ~late & ~repeats, ~late & repeats
-        next_state = with_row_in_front(late_before, late), with_row_in_front(did_own_task, did_own)
+        next_state = with_new_first_row(late_before, late), with_new_first_row(did_own_task, did_own)
         return next_state, (stop, late, did_own, did_repeat)
 
     def rounds(self, units: jax.Array, receive_seconds: jax.Array) -> Rounds:

@@ -53,7 +53,7 @@ def test_numbers_with_digits(value, text):
 def test_macros_are_defined_once_by_letters_and_read_back(tmp_path):
     text = macros.text_of({"a": {"One": "1"}, "b": {"Two": "2"}}, {"a": "of a", "b": "of b"})
     (tmp_path / "numbers.tex").write_text(text)
-    assert macros.defined(tmp_path / "numbers.tex") == {"One", "Two"} and "% b: of b" in text
+    assert [list(group) for group in macros.groups_of(text).values()] == [["One"], ["Two"]] and "% b: of b" in text
     for wrong in ({"a": {"One1": "1"}}, {"a": {"One": "1"}, "b": {"One": "2"}}):
         with pytest.raises(ValueError, match="letters only, and there once"):
             macros.text_of(wrong, {"a": "", "b": ""})
