@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import os
 import platform
 import re
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import jax
 import gcjax
 from benchmarks.timing import Row
 from gcjax import files, tables
+from gcjax._cores import num_cores
 
 FOLDER = Path(__file__).parent / "results"
 HEADS = ["benchmark", "figure", "aim", "met", "compared with", "note"]
@@ -29,7 +29,7 @@ def machine() -> str:
     """The kind of this machine: its accelerator or processor, and its cores. No name that tells whose it is."""
     device = jax.devices()[0]
     kind = _processor() if device.platform == "cpu" else device.device_kind
-    return f"{kind}, {len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores"
+    return f"{kind}, {num_cores()} cores"
 
 
 def save(folder: Path, machine: str, benchmark: str, rows: Sequence[Row], *, order: Sequence[str]) -> None:

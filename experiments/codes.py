@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from matplotlib.axes import Axes
 
-from gcjax import _validate, analysis, config, files
+from gcjax import _validate, analysis, config, files, register
 from gcjax.codes import GradientCode
 from gcjax.codes.diagnostics import conditioning
 from gcjax.codes.diagnostics.rounding import straggler_masks
@@ -70,7 +70,7 @@ class Measurement(NamedTuple):
     bfloat16_error: float
 
 
-@config.experiment
+@register("experiment")
 def compare_codes(
     codes: dict[str, GradientCode],
     *,

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pyarrow as pa
 
-from gcjax import _validate, analysis, codes, config, files
+from gcjax import _validate, analysis, codes, config, files, register
 from gcjax.analysis.styles import COLOURS
 from gcjax.codes import assignments, diagnostics
 from gcjax.progress import Progress
@@ -94,7 +94,7 @@ class Row(NamedTuple):
 HEADS = ("Code", "n", "s", "L", "Condition", "worst", "float64", "float32", "bfloat16", "Safe in")
 
 
-@config.experiment
+@register("experiment")
 def conditioning(
     *,
     num_workers: Sequence[int] = (8, 16, 32, 100, 1000),

@@ -28,7 +28,7 @@ import optax
 
 from experiments import finished_rows
 from experiments.pause_process import interrupted
-from gcjax import _validate, analysis, codes, config, engine, files, processes, protocols, stragglers, tasks
+from gcjax import _validate, analysis, codes, config, engine, files, processes, protocols, register, stragglers, tasks
 from gcjax.engine import live as runtime
 from gcjax.progress import Progress
 from gcjax.tables import RichTable, markdown_table, rich_table
@@ -73,7 +73,7 @@ class Case(NamedTuple):
         return f"{self.scheme_name}-{self.scenario_name.replace(' ', '-')}"
 
 
-@config.experiment
+@register("experiment")
 def live(
     *,
     deadline: runtime.DeadlineRule,

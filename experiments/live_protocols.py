@@ -29,7 +29,8 @@ from experiments import live_members
 from experiments.live_members import KILL, STOP, Case, Place, Scenario
 from experiments.live_records import Records, verdict
 from experiments.live_rows import Measured, Options, measured_row, predicted_row
-from gcjax import _validate, analysis, config, files, parameter_server, processes, protocols
+from gcjax import _validate, analysis, config, files, parameter_server, processes, protocols, register
+from gcjax._cores import num_cores
 from gcjax.parameter_server import Limits, LiveRun
 from gcjax.progress import Progress
 from gcjax.tables import RichTable, markdown_table, rich_table
@@ -60,7 +61,7 @@ NOTES = """\
 """
 
 
-@config.experiment
+@register("experiment")
 def live_protocols(
     schemes: Mapping[str, protocols.Protocol],
     *,
@@ -252,7 +253,7 @@ def _write(
     out: Path, rows: list[dict[str, Any]], options: Options, progress: Progress, stop_seconds: float, records: Records
 ) -> None:
     """Writes the page, the table of rows and the records to the folder `out`, and shows the table."""
-    goal, cores = options.target, len(os.sched_getaffinity(0))
+    goal, cores = options.target, num_cores()
     notes = NOTES.format(
         metric=goal.metric, target=goal.value, cores=cores, seconds=options.seconds,
         calibrated_by=options.calibrated_by, pace=options.pace,

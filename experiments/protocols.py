@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments import protocol_claims, protocol_tables
 from experiments.tuned_schemes import Setting, TunedSchemes, tuned_schemes
-from gcjax import _validate, analysis, config, files, processes
+from gcjax import _validate, analysis, files, processes, register
 from gcjax.analysis.store import Columns
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
@@ -19,7 +19,7 @@ from gcjax.stragglers import Links, Network, StragglerModel, read_trace, replay
 from gcjax.study import Condition, Study, Tuning
 
 
-@config.experiment
+@register("experiment")
 def protocol_map(
     schemes: dict[str, Protocol],
     *,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from gcjax import _validate, advice, analysis, config, files, processes
+from gcjax import _validate, advice, analysis, files, processes, register
 from gcjax.advice import Advice, Scheme
 from gcjax.advice.blocks import MIN_STEPS, default_block_steps, step_seconds
 from gcjax.advice.verdicts import percent_text
@@ -52,7 +52,7 @@ class Choice(NamedTuple):
     regret: float
 
 
-@config.experiment
+@register("experiment")
 def traces(
     *,
     paths: Mapping[str, str],

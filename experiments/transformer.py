@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax import codes, config, engine, files, processes, stragglers
+from gcjax import codes, config, engine, files, processes, register, stragglers
 from gcjax.progress import Progress
 from gcjax.tasks.models import Transformer
 
 CONTEXT, WINDOWS_PER_CHUNK = 64, 4
 
 
-@config.experiment
+@register("experiment")
 def transformer(
     code: codes.GradientCode, *, model: stragglers.StragglerModel, deadline: float, text: str, width: int, depth: int,
     optimizer: optax.GradientTransformation, num_steps: int, seed: int, out: Path, progress: Progress,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcjax import _validate, analysis, config, files, processes
+from gcjax import _validate, analysis, files, processes, register
 from gcjax.analysis import table_cells
 from gcjax.analysis.store import Columns
 from gcjax.progress import Progress
@@ -56,7 +56,7 @@ CLAIM_HEADS = ("Setting", "What", "Claim", "Ours", "Spread over seeds", "Holds h
 LINE_HEADS = ("Setting", "Method", "Time (s)", "Final", "Computing", "Communicating", "Waiting", "Staleness")
 
 
-@config.experiment
+@register("experiment")
 def worker_busy_claims(
     settings: dict[str, StragglerModel],
     *,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 
-from gcjax import _validate, analysis, config, files, protocols
+from gcjax import _validate, analysis, config, files, protocols, register
 from gcjax.codes import GradientCode
 from gcjax.progress import Progress
 from gcjax.stragglers import Network, StragglerModel, sample_durations
@@ -50,7 +50,7 @@ class Times(NamedTuple):
     changes: np.ndarray
 
 
-@config.experiment
+@register("experiment")
 def adaptive_codes(
     codes: Mapping[str, GradientCode],
     *,

@@ -12,7 +12,7 @@ from typing import Any
 from experiments.grouped import figures, report, training
 from experiments.grouped.claims import table
 from experiments.grouped.training import Case, Outcome, Scheme
-from gcjax import _validate, analysis, config, files, processes
+from gcjax import _validate, analysis, files, processes, register
 from gcjax.analysis.store import Columns
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol, contiguous_groups
@@ -21,7 +21,7 @@ from gcjax.study import Condition, Study, checks, plan, run
 from gcjax.study.base import metric_names
 
 
-@config.experiment
+@register("experiment")
 def group_delays(
     rules: dict[str, Callable[..., Protocol]],
     *,

@@ -10,11 +10,11 @@ import numpy as np
 
 from experiments.grouped import claims
 from experiments.grouped.claims import Claim
-from gcjax import _validate, analysis, config, files, processes
+from gcjax import _validate, analysis, files, processes, register
 from gcjax.progress import Progress
 
 
-@config.experiment
+@register("experiment")
 def hybrid_groups(
     comparison: Callable[..., analysis.Results],
     *,

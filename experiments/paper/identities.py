@@ -177,5 +177,4 @@ def num_wavefronts(newest_read: np.ndarray) -> int:
 
 def _staleness(schedule: Schedule) -> np.ndarray:
     """int[contributions]: the staleness of each contribution, the commits since the version that was read."""
-    commit, contribution = np.nonzero(schedule.worker >= 0)
-    return np.asarray(commit - schedule.version[commit, contribution])
+    return np.asarray(schedule.staleness)[np.asarray(schedule.worker) >= 0]

@@ -9,14 +9,14 @@ from typing import Any
 import jax
 
 from experiments.partial_stragglers import figures, graphs, published, report, simulate
-from gcjax import codes, config
+from gcjax import codes, register
 from gcjax.progress import Progress
 from gcjax.stragglers import StragglerModel
 
 Errors = dict[simulate.Key, jax.Array]
 
 
-@config.experiment
+@register("experiment")
 def approximate(
     assignments: dict[str, codes.Assignment],
     *,

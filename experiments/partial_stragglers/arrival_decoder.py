@@ -20,7 +20,7 @@ import numpy as np
 
 from experiments.partial_stragglers.cholesky_tree import LEAF, factor_of_first, solve_backward, solve_forward
 from gcjax import compiler_options
-from gcjax.codes.base import Assignment, default_float, holders
+from gcjax.codes.base import Assignment, holders
 
 RIDGE = 1e-12
 """Added to the diagonal of G, relative to its largest eigenvalue, so that messages may depend on each other."""
@@ -93,7 +93,7 @@ def arrival_decoder(
 
     def decode(order: np.ndarray | jax.Array, counts: np.ndarray | jax.Array) -> Arrivals:
         """How S rounds are decoded, `_BLOCK` at a time: `order int[S, W]`, `counts int[S, deadlines]`."""
-        if default_float() != np.float64:
+        if jnp.result_type(float) != np.float64:
             raise ValueError(
                 "arrival_decoder needs float64, since forming G squares the condition number; JAX is set to float32. "
                 "Call it within jax.enable_x64(True)."

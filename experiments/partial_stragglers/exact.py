@@ -9,14 +9,14 @@ from typing import Any
 import jax
 
 from experiments.partial_stragglers import figures, graphs, published, report, simulate
-from gcjax import _validate, codes, config
+from gcjax import _validate, codes, register
 from gcjax.progress import Progress
 from gcjax.stragglers import StragglerModel
 
 Times = dict[tuple[int, str], jax.Array]
 
 
-@config.experiment
+@register("experiment")
 def exact(
     assignments: dict[str, codes.Assignment],
     *,

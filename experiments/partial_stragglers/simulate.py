@@ -19,7 +19,6 @@ from experiments.partial_stragglers import systems
 from experiments.partial_stragglers.arrival_decoder import arrival_decoder
 from gcjax import codes
 from gcjax.codes import assignments, diagnostics
-from gcjax.codes.base import default_float
 from gcjax.stragglers import StragglerModel, sample_durations
 
 SCHEMES = ("original", "partial", "partial, random order")
@@ -138,7 +137,7 @@ def _arrival_order_and_counts(
 
 def side_by_side(functions: dict[Key, Callable[[], jax.Array]]) -> dict[Key, jax.Array]:
     """Key -> what its function returns; called in as many threads as there are cores: most keep one core busy."""
-    has_float64 = default_float() == np.float64  # this setting of JAX belongs to a thread
+    has_float64 = jnp.result_type(float) == np.float64  # this setting of JAX belongs to a thread
 
     def call(function: Callable[[], jax.Array]) -> jax.Array:
         with jax.enable_x64(has_float64):

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.protocol_claims import indistinguishable
 from experiments.tuned_schemes import Setting, TunedSchemes, scheme_of, tuned_schemes
-from gcjax import _validate, analysis, config, files, processes
+from gcjax import _validate, analysis, files, processes, register
 from gcjax.analysis import table_cells
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
@@ -41,7 +41,7 @@ class Finding(NamedTuple):
     command: str
 
 
-@config.experiment
+@register("experiment")
 def published(
     schemes: dict[str, Protocol],
     *,

@@ -43,7 +43,7 @@ def malenia() -> Protocol:
     return Protocol(
         schedule,
         max_staleness=lambda num_workers: 0,
-        local=LocalWork(optimizer=optax.sgd(1.0), merge=None, gradients_at_version=True),
+        local=LocalWork(optimizer=optax.sgd(1.0), server_optimizer=None, gradients_at_version=True),
     )
 
 
@@ -72,7 +72,11 @@ def ia2sgd() -> Protocol:
         schedule,
         one_version=False,
         local=LocalWork(
-            optimizer=optax.sgd(1.0), merge=None, pull=own_params, gradients_at_version=True, gradient_table=True
+            optimizer=optax.sgd(1.0),
+            server_optimizer=None,
+            pull=own_params,
+            gradients_at_version=True,
+            gradient_table=True,
         ),
     )
 

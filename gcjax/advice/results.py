@@ -5,7 +5,7 @@ Letters: T steps, W workers.
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import NamedTuple
 
 import jax
@@ -16,8 +16,8 @@ from gcjax.advice.base import Scheme
 from gcjax.advice.evaluation import Ratios
 from gcjax.progress import Progress
 from gcjax.study.checks import scheme_name_in_errors
+from gcjax.study.compiled_ahead import compiling_threads
 
-_NUM_THREADS = 2  # that compile and run programs, beside the one that traces
 _TRACING_FRACTION = 0.3  # of the whole, before the first result is waited for
 
 
@@ -67,20 +67,16 @@ def _results_under_way(
 
     A program is traced on this thread, whose settings of JAX it takes.
     """
-    pool = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="gcjax-advice")
-    has_64_bits = jax.numpy.result_type(float) == np.float64
-    try:
-        results = []
+    has_64_bits, results = jax.numpy.result_type(float) == np.float64, []
+    with compiling_threads("gcjax-advice") as threads:
         for index, scheme in enumerate(schemes):
             progress.update("compiling", _TRACING_FRACTION * index / len(schemes))
             with scheme_name_in_errors(scheme.label):
                 program = simulation.lowered_program(
                     scheme, seconds.shape, sample.first_step_of_block, sample.block_steps
                 )
-            results.append(pool.submit(_result, scheme, program, seconds, sample, has_64_bits))
+            results.append(threads.submit(_result, scheme, program, seconds, sample, has_64_bits))
         yield results
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _result(

@@ -73,7 +73,7 @@ def default_schemes(seconds: np.ndarray, *, names: Sequence[str] | None = None) 
             names_sentence = registry.nearest_names_sentence(name, [row[0] for row in rows])
             raise ValueError(f"names must be of schemes that are tried; got '{name}'. {names_sentence}")
     schemes, left_out = [], {name: f"has the times of {other}" for name, other in SAME_TIMES.items()}
-    left_out |= {name: f"needs a task: {reason}" for name, reason in NEEDS_TASK.items()}
+    left_out |= {name: f"needs a task: {reason}" for name, reason in NEEDS_TASK.items()} | PARTS
     for name, setting, make_scheme in rows:
         if names is not None and name not in names:
             continue

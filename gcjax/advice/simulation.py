@@ -228,9 +228,7 @@ def _use_of_commits(protocol: Protocol, schedule: Schedule) -> _Use:
     if protocol.code is not None:
         units, messages = _used_chunks_and_messages(protocol, protocol.code, work)
     is_contribution = (schedule.worker >= 0) & (work > 0)
-    # In commits: commit e replaces version e.
-    staleness = jnp.arange(schedule.time.size, dtype=jnp.int32)[:, None] - schedule.version
-    staleness = jnp.where(is_contribution, staleness, 0)
+    staleness = jnp.where(is_contribution, schedule.staleness, 0)
     return _Use(units, is_contribution.sum(axis=1), staleness.sum(axis=1), staleness.max(axis=1), messages)
 
 

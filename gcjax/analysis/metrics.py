@@ -197,8 +197,7 @@ def _staleness_so_far(schedule: Any, moments: np.ndarray) -> tuple[np.ndarray, n
     Staleness is in commits. Where there is no contribution the worker is -1, and where no commit, the time inf.
     """
     is_contribution = schedule.worker >= 0  # [E, C]
-    commit = np.arange(schedule.time.size)[:, None]  # commit e replaces version e
-    staleness = np.where(is_contribution, commit - schedule.version, 0)
+    staleness = np.where(is_contribution, schedule.staleness, 0)
     cumulative_contributions = np.concatenate([[0], np.cumsum(is_contribution.sum(axis=1))])  # entry n: of n commits
     cumulative_staleness = np.concatenate([[0], np.cumsum(staleness.sum(axis=1))])
     max_staleness_so_far = np.concatenate([[0], np.maximum.accumulate(staleness.max(axis=1))])

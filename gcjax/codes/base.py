@@ -128,11 +128,6 @@ class GradientCode(NamedTuple):
     num_alternatives: int = 1
 
 
-def default_float() -> np.dtype:
-    """float32, or float64 where JAX is switched to 64 bits."""
-    return jax.dtypes.canonicalize_dtype(np.float64)
-
-
 def host_generator(rng_key: jax.Array) -> np.random.Generator:
     """A numpy generator that a JAX key decides, for what is drawn once, in float64, when a code is made."""
     _validate.rng_key(rng_key)
@@ -255,7 +250,7 @@ def check_finish(assignment: Assignment, finish: Any) -> jax.Array:
     finish = _as_array("finish", finish)
     shape = (assignment.num_workers, assignment.load)
     if jnp.issubdtype(finish.dtype, jnp.integer):
-        finish = jnp.asarray(finish, default_float())
+        finish = jnp.asarray(finish, jnp.result_type(float))
     if finish.shape != shape or not jnp.issubdtype(finish.dtype, jnp.floating):
         raise ValueError(
             f"finish must be float{list(shape)}, when each worker finishes each of its chunks; got "

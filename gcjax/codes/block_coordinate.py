@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float, key_with
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, key_with
 from gcjax.codes.completion import joint_code
 from gcjax.codes.replication import cyclic_repetition
 from gcjax.equality import comparable
@@ -74,9 +74,9 @@ def block_coordinate(num_workers: int, *, redundancies: Sequence[int], rng_key: 
         is in units of work, a block of a chunk each.
         """
         progress = check_progress(assignment, progress)
-        encode = jnp.zeros((num_workers, num_blocks, assignment.load, num_blocks), default_float())
-        decode = jnp.zeros((num_workers, num_blocks, num_blocks), default_float())
-        squared_residual = jnp.zeros((), default_float())
+        encode = jnp.zeros((num_workers, num_blocks, assignment.load, num_blocks), jnp.result_type(float))
+        decode = jnp.zeros((num_workers, num_blocks, num_blocks), jnp.result_type(float))
+        squared_residual = jnp.zeros((), jnp.result_type(float))
         for redundancy, code in code_of_redundancy.items():
             blocks_of_code = block_ids[redundancy_of_block == redundancy]
             block_ends = units_until_block_end[blocks_of_code, None]  # [blocks of the code, 1]

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax._products import einsum
-from gcjax.codes.base import default_float
 
 MAX_TABLE_ENTRIES = 2**24
 """Numbers in a table of solutions (128 MiB in float64)."""
@@ -63,8 +62,8 @@ def _table_solver(rows: np.ndarray) -> Solver:
         """
         subset_index = (is_finished.astype(jnp.int32) * bit_values[None]).sum(axis=1, dtype=jnp.int32)
         table_index = first_index_of_chunk + subset_index
-        solution = jnp.asarray(flat_solutions, default_float())[table_index].reshape(rows.shape)
-        return solution, jnp.asarray(squared_distances, default_float())[table_index]
+        solution = jnp.asarray(flat_solutions, jnp.result_type(float))[table_index].reshape(rows.shape)
+        return solution, jnp.asarray(squared_distances, jnp.result_type(float))[table_index]
 
     return solve
 
@@ -82,7 +81,7 @@ def _direct_solver(rows: np.ndarray) -> Solver:
 
         By Q U = `rows float[N, R, L]`, for each chunk those of its finished holders: the least-norm solution is Q U^-T.
         """
-        masked_rows = jnp.where(is_finished[..., None], jnp.asarray(rows, default_float()), 0)
+        masked_rows = jnp.where(is_finished[..., None], jnp.asarray(rows, jnp.result_type(float)), 0)
         is_determined = is_finished.sum(axis=1) >= num_blocks  # L independent rows, taken for granted
         # Fewer than L rows span too little: L stand-ins for the missing directions, [N, L, L], make the system square
         # without touching the least-norm solution, since they are orthogonal to all rows of the finished holders.

@@ -16,7 +16,6 @@ from gcjax.codes.base import (
     check_assignment,
     check_finish,
     check_progress,
-    default_float,
     residual,
 )
 from gcjax.codes.completion import first_exact_time
@@ -89,7 +88,7 @@ def fixed_code(
         progress = check_progress(assignment, progress)
         is_sent = sent(progress)[:, :, None, None]  # [W, M, 1, 1]
         is_finished = (slots[None] < progress[:, None])[:, None, :, None]  # [W, 1, K, 1]
-        encode = jnp.where(is_sent & is_finished, jnp.asarray(coefficients, default_float()), 0)
+        encode = jnp.where(is_sent & is_finished, jnp.asarray(coefficients, jnp.result_type(float)), 0)
         weights = jnp.where(is_sent[..., 0], weigh_messages(progress, encode).astype(encode.dtype), 0)
         return Coding(encode, weights, residual(assignment, encode, weights))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.codes.assignments.regular import cyclic, repetition
-from gcjax.codes.base import GradientCode, default_float
+from gcjax.codes.base import GradientCode
 from gcjax.codes.fixed import fixed_code
 from gcjax.equality import comparable
 
@@ -105,6 +105,6 @@ def _largest_sets(is_finished: jax.Array, load: int, *, average: bool) -> tuple[
     is_member = members + load <= starts[None] + num_workers  # the last one must not reach the start
     sizes = is_member.sum(axis=0, dtype=jnp.int32)
     is_best = (sizes == sizes.max()) if average else jnp.arange(load) == jnp.argmax(sizes)
-    start_shares = is_best.astype(default_float()) / is_best.sum(dtype=jnp.int32).astype(default_float())
+    start_shares = is_best.astype(jnp.result_type(float)) / is_best.sum(dtype=jnp.int32).astype(jnp.result_type(float))
     member_shares = jnp.where(is_member, start_shares[None], 0)
-    return jnp.zeros(num_workers, default_float()).at[members % num_workers].add(member_shares), sizes.max()
+    return jnp.zeros(num_workers, jnp.result_type(float)).at[members % num_workers].add(member_shares), sizes.max()

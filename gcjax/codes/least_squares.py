@@ -13,7 +13,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax._products import einsum, matmul
-from gcjax.codes.base import Assignment, default_float, gather_by_chunk, holders
+from gcjax.codes.base import Assignment, gather_by_chunk, holders
 
 MAX_DENSE_MESSAGES = 512
 """Up to so many messages W·M the system is solved by a singular value decomposition, beyond by conjugate gradients."""
@@ -90,7 +90,9 @@ def _dense_solver(assignment: Assignment, num_messages: int, num_blocks: int) ->
 
     def solve_for_weights(encode: jax.Array) -> jax.Array:
         """The decoding weights for one encoding."""
-        weights = least_norm(message_matrix(assignment, encode).T, jnp.asarray(every_chunk_once, default_float()))
+        weights = least_norm(
+            message_matrix(assignment, encode).T, jnp.asarray(every_chunk_once, jnp.result_type(float))
+        )
         return weights.reshape(-1, num_messages, num_blocks)
 
     return solve_for_weights

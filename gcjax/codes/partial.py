@@ -22,7 +22,6 @@ from gcjax.codes.base import (
     Holders,
     check_finish,
     check_progress,
-    default_float,
     gather_by_chunk,
     holders,
 )
@@ -88,7 +87,9 @@ def partial(
         # more under vmap, to put the axis of the one message, of length one, elsewhere.
         is_held = (progress >= 0)[:, None] & (assignment.chunks >= 0)
         encode = jnp.where(is_held[:, None, :, None], encode, 0)
-        decode = jnp.where((progress > 0)[:, None, None], jnp.asarray(decoding_rows[:, None], default_float()), 0)
+        decode = jnp.where(
+            (progress > 0)[:, None, None], jnp.asarray(decoding_rows[:, None], jnp.result_type(float)), 0
+        )
         return Coding(encode, decode, jnp.sqrt(squared_distances.sum()))
 
     def completion(finish: jax.Array) -> jax.Array:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax._products import einsum
-from gcjax.codes.base import Assignment, default_float, holders, residual
+from gcjax.codes.base import Assignment, holders, residual
 from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT
 from gcjax.codes.fixed import Decode
 from gcjax.codes.least_squares import least_norm, least_squares
@@ -149,11 +149,11 @@ def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
         """
         is_straggler = progress < assignment.loads  # bool[W]
         straggler_ids = jnp.nonzero(is_straggler, size=num_tolerated, fill_value=assignment.num_workers)[0]
-        straggler_rows = jnp.asarray(rows_with_zeros, default_float())[straggler_ids]
+        straggler_rows = jnp.asarray(rows_with_zeros, jnp.result_type(float))[straggler_ids]
         straggler_rows = straggler_rows.reshape(num_tolerated * num_messages, -1)  # [s·M, D + L]
         straggler_null_rows, straggler_weights = straggler_rows[:, :-num_blocks], straggler_rows[:, -num_blocks:]
         coordinates = least_norm(straggler_null_rows, -straggler_weights)  # y: [D, L]
-        all_rows = jnp.asarray(scaled_rows, default_float())
+        all_rows = jnp.asarray(scaled_rows, jnp.result_type(float))
         null_combination = einsum("wmd,da->wma", all_rows[..., :-num_blocks], coordinates)
         weights = jnp.where(is_straggler[:, None, None], 0, all_rows[..., -num_blocks:] + null_combination)
         remaining_residual = residual(assignment, encode, weights)
@@ -177,7 +177,7 @@ def full_residual(coefficients: np.ndarray, assignment: Assignment, redundancy: 
       assignment: who holds what.
       redundancy: all decoding weights with which the full work gives the sum; its `weights` are the least of them.
     """
-    dtype, num_blocks = default_float(), coefficients.shape[3]
+    dtype, num_blocks = jnp.result_type(float), coefficients.shape[3]
     encode, decode = coefficients.astype(dtype), redundancy.weights.astype(dtype)
     products_by_slot = np.einsum("wma,wmkb->wkab", decode, encode)  # [W, K, L, L]
     decoded = np.zeros((assignment.num_chunks, num_blocks, num_blocks), dtype)
@@ -213,7 +213,7 @@ def straggler_residuals(
 
 def _rounded(values: np.ndarray) -> np.ndarray:
     """The values as float64, rounded to the type in which a run has them: float32, or float64 with 64-bit types."""
-    return values.astype(default_float()).astype(np.float64)
+    return values.astype(jnp.result_type(float)).astype(np.float64)
 
 
 def _weights_without(redundancy: Redundancy, is_straggler: np.ndarray) -> np.ndarray:
@@ -234,11 +234,11 @@ def check_full_residual(name: str, value: float) -> None:
       ValueError: if it is above `MAX_RESIDUAL`.
     """
     if not value <= MAX_RESIDUAL:
-        is_float32 = default_float() == np.float32
+        is_float32 = jnp.result_type(float) == np.float32
         advice = "Switch JAX to 64 bits (jax.config.update('jax_enable_x64', True)), or use " if is_float32 else "Use "
         raise ValueError(
             f"{name} must leave a residual of at most {MAX_RESIDUAL:g} when everybody has finished; in "
-            f"{default_float()} this one leaves {value:.2g}, since its coefficients are ill-conditioned. {advice}fewer "
-            "workers or stragglers, or a code that only adds up: gcjax.codes.fractional_repetition or "
+            f"{jnp.result_type(float)} this one leaves {value:.2g}, since its coefficients are ill-conditioned. "
+            f"{advice}fewer workers or stragglers, or a code that only adds up: gcjax.codes.fractional_repetition or "
             "gcjax.codes.partial."
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.codes.assignments.regular import cyclic, repetition
-from gcjax.codes.base import Assignment, GradientCode, default_float, host_generator
+from gcjax.codes.base import Assignment, GradientCode, host_generator
 from gcjax.codes.diagnostics.rounding import InexactWarning, straggler_masks
 from gcjax.codes.fixed import Decode, completion_by_fastest, fixed_code
 from gcjax.codes.null_matrices import MAX_PLAIN_WORKERS, cyclic_rows, null_matrices
@@ -105,9 +105,9 @@ def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Arr
     if worst_residual > MAX_RESIDUAL:
         warnings.warn(
             f"this cyclic repetition code of {num_workers} workers leaves a residual of up to {worst_residual:.2g} "
-            f"with the sets of {num_stragglers} stragglers that were tried, by rounding in {default_float()}; a plan "
-            "tells what it leaves. Switch JAX to 64 bits (jax.config.update('jax_enable_x64', True)), or use fewer "
-            "stragglers.",
+            f"with the sets of {num_stragglers} stragglers that were tried, by rounding in {jnp.result_type(float)}; "
+            "a plan tells what it leaves. Switch JAX to 64 bits (jax.config.update('jax_enable_x64', True)), or use "
+            "fewer stragglers.",
             InexactWarning,
             stacklevel=3,
         )

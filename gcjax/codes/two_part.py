@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress
 from gcjax.codes.completion import check_decodes_by_plan, joint_code
 from gcjax.equality import comparable
 
@@ -49,7 +49,7 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         progress = check_progress(assignment, progress)
         coded_plan = code.plan(coded_progress(progress))
         is_finished = jnp.arange(num_uncoded, dtype=jnp.int32)[None] < progress[:, None]  # bool[W, num_uncoded]
-        identity = jnp.eye(num_blocks, dtype=default_float())
+        identity = jnp.eye(num_blocks, dtype=jnp.result_type(float))
         # [W, L, num_uncoded, L]: message b has block b of the finished chunks.
         uncoded_encode = jnp.where(is_finished[:, None, :, None], identity[None, :, None], 0)
         uncoded_padded = _pad_slots(uncoded_encode, num_before=0, num_after=coded_assignment.load)

@@ -5,10 +5,10 @@ A config file says which experiment to run, and imports its module unless it is 
     import experiments.protocols
     run.experiment = @protocol_map
 
-An experiment is a function, marked with `gcjax.config.experiment`, that takes `out` (the folder to write) and
+An experiment is a function, marked with `gcjax.register("experiment")`, that takes `out` (the folder to write) and
 `progress` (see `gcjax.progress`); everything else that it takes is bound in the config file.
 """
 
-from gcjax.config.loading import experiment, key, load, mesh, operative, register_entries, run, run_loaded, text
+from gcjax.config.loading import key, load, mesh, operative, register_entries, run, run_loaded, text
 
 __all__ = ["experiment", "key", "load", "mesh", "operative", "register_entries", "run", "run_loaded", "text"]

@@ -24,11 +24,6 @@ _include_folders: list[str] = []
 """In which gin looks for what the config includes that was loaded last."""
 
 
-def experiment(function: registry.Factory) -> registry.Factory:
-    """Makes a function known to config files as an experiment; from Python it can be called as it is."""
-    return registry.register("experiment")(function)
-
-
 def key(*, seed: int) -> jax.Array:
     """A JAX random key, for config files and experiments.
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine.base import Info, Run, State
-from gcjax.engine.version_ring import nan_if, staleness
+from gcjax.engine.version_ring import nan_if
 from gcjax.protocols.base import LossFeedback, Observed, Schedule
 
 MakeCommits = Callable[[Schedule, jax.Array, State, Info], tuple[State, Info]]
@@ -166,7 +166,7 @@ def _has_ended(loss_feedback: LossFeedback, run: Run) -> jax.Array:
 def _max_staleness(schedule: Schedule, num_commits: jax.Array) -> jax.Array:
     """int32[E]: the largest staleness of each of the first `num_commits` commits; -1 for the others."""
     commits = jnp.arange(schedule.time.size, dtype=jnp.int32)  # [E]
-    return jnp.where(commits < num_commits, staleness(schedule), -1)
+    return jnp.where(commits < num_commits, schedule.staleness.max(axis=1), -1)
 
 
 def _needed_ring_size(schedule: Schedule, num_commits: jax.Array) -> jax.Array:

@@ -10,6 +10,8 @@ import jax
 import jaxlib
 import numpy as np
 
+from gcjax._cores import num_cores
+
 # What these flags change is what is written down, or how many devices there are; not what is computed.
 _HARMLESS_FLAGS = (
     "--xla_dump",
@@ -75,7 +77,7 @@ def _hardware() -> str:
     if device.platform == "gpu":
         descriptions.append(f"TF32 override {os.environ.get('NVIDIA_TF32_OVERRIDE', 'none')}")
     if device.platform == "cpu" and jax.process_count() == 1:
-        descriptions += [platform.machine(), *_vector_instructions(), f"{_num_cores()} cores"]
+        descriptions += [platform.machine(), *_vector_instructions(), f"{_size_of_thread_pool()} cores"]
     return ", ".join(descriptions)
 
 
@@ -87,10 +89,9 @@ def _default_device() -> jax.Device:
     return jax.devices(setting)[0]
 
 
-def _num_cores() -> str:
+def _size_of_thread_pool() -> str:
     """The size of XLA's thread pool: NPROC if it is set, or else the cores that this process may use."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return os.environ.get("NPROC", str(count))
+    return os.environ.get("NPROC", str(num_cores()))
 
 
 def _vector_instructions(file: Path = Path("/proc/cpuinfo")) -> list[str]:

@@ -65,14 +65,14 @@ class LocalSteps(NamedTuple):
 def steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> LocalSteps:
     """The steps of the C contributions to commit `index`: of one member each, every field [C, ...].
 
-    Workers with common parameters (`local.joint_steps`) take their steps as one contribution: fields are then [1, ...],
-    and there are as many members as C was.
+    Workers with common parameters (`local.parameter_owners`) take their steps as one contribution: fields are then
+    [1, ...], and there are as many members as C was.
     """
     worker, unit, version = commits.worker[index], commits.unit[index], commits.version[index]
     is_contribution = worker >= 0  # -1 pads
     num_steps = jnp.where(is_contribution, commits.work[index], 0)
     weight = jnp.where(is_contribution, commits.weight[index], 0)
-    if not local.joint_steps:
+    if local.parameter_owners is None:
         whole_share = jnp.ones_like(weight)
         return LocalSteps(
             worker=worker[:, None], unit=unit[:, None], share=whole_share[:, None],  # [C, members=1]
@@ -95,7 +95,7 @@ def step_gradient(
     If workers (int32[members]) take it together, the means over them, weighted by `steps.share`; 0 for -1, which pads.
     """
     task, workers, units = program.task, steps.worker.clip(0), steps.unit.clip(0) + step
-    if not program.local.joint_steps:
+    if program.local.parameter_owners is None:
         only_member = 0
         batch, key = unit_inputs(task, inputs.data, inputs.rng_key, workers[only_member], units[only_member])
         return jax.value_and_grad(task.loss)(params, batch, key)

@@ -61,7 +61,7 @@ def has_server(protocol: Protocol) -> bool:
 def server_optimizer(protocol: Protocol, optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
     """The optimizer of the server: of local work that which merges the changes, if it has one; else the run's own."""
     local = protocol.local
-    return optimizer if local is None or local.merge is None else local.merge
+    return optimizer if local is None or local.server_optimizer is None else local.server_optimizer
 
 
 def ring_slots_of(program: Program, schedule: Schedule) -> jax.Array | None:
@@ -123,7 +123,7 @@ def past_versions_needed(schedule: Schedule) -> jax.Array:
     """
     if schedule.time.ndim > 1:
         return jax.vmap(past_versions_needed)(schedule)
-    all_read_latest = rings.staleness(schedule).max() <= 0
+    all_read_latest = schedule.staleness.max() <= 0
     return jnp.where(all_read_latest, 0, rings.versions_alive(schedule))
 
 

@@ -78,7 +78,7 @@ def _initial_info(program: Program, schedule: Schedule) -> Info:
     return Info(
         loss=no_losses,
         residual=no_residuals,
-        staleness=jnp.where(is_to_be_made, rings.staleness(schedule), -1),
+        staleness=jnp.where(is_to_be_made, schedule.staleness.max(axis=1), -1),
         num_commits=num_commits,
         versions_alive=past_versions,
     )

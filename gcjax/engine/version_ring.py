@@ -45,12 +45,6 @@ def last_reader(schedule: Schedule) -> jax.Array:
     return jnp.full(num_versions, -1, jnp.int32).at[version_read].max(readers, mode="drop")
 
 
-def staleness(schedule: Schedule) -> jax.Array:
-    """int32[E]: the largest staleness (commits since the version that was read) in each commit; -1 for unused ones."""
-    commits = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None]  # [E, 1]; workers and versions are [E, C]
-    return jnp.where(schedule.worker >= 0, commits - schedule.version, -1).max(axis=1)
-
-
 def versions_alive(schedule: Schedule) -> jax.Array:
     """int32[]: the most versions that are alive at once: made, and still to be read by some commit."""
     last_commit = last_reader(schedule)

@@ -6,17 +6,21 @@ Letters: T units of a worker, W workers.
 import bisect
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from gcjax._padding import padded_size
 from gcjax.parameter_server import coded_record, turn_log
 from gcjax.parameter_server.turn_log import Turn, TurnLog
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.conformance.memberships import num_lost
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.rules import Rule
+
+_padded_size = partial(padded_size, minimum=128)
 
 
 class Window(NamedTuple):
@@ -213,8 +217,3 @@ def _with_shifted_numbers(turn: Turn, commit_offset: int, unit_offset: int) -> T
         "commit": max(turn.commit + commit_offset, -1),
     }
     return turn._replace(version=max(turn.version + commit_offset, min(turn.version, 0)), **fields)
-
-
-def _padded_size(count: int) -> int:
-    """A power of two, at least the count, and at least 128."""
-    return max(128, 1 << (count - 1).bit_length())

@@ -73,7 +73,7 @@ def gradient_sums(max_contributions: int = 1) -> LocalWork:
     """
     return LocalWork(
         optimizer=optax.sgd(1.0),
-        merge=None,
+        server_optimizer=None,
         pull=lambda params, version_params: jax.tree.map(jnp.zeros_like, version_params),
         gradients_at_version=True,
         max_contributions=max_contributions,

@@ -71,7 +71,9 @@ def async_local_sgd(
     return Protocol(
         schedule,
         round_units=1 if dynamic else num_local_steps,
-        local=LocalWork(optimizer=inner, merge=optax.sgd(1.0) if outer is None else outer, reads_always=True),
+        local=LocalWork(
+            optimizer=inner, server_optimizer=optax.sgd(1.0) if outer is None else outer, reads_always=True
+        ),
         rule=rule,
         specification=lambda num_workers: specifications.async_local_sgd(
             num_workers, num_local_steps=num_local_steps, dynamic=dynamic

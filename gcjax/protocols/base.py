@@ -76,7 +76,7 @@ class LocalWork(NamedTuple):
 
     Attributes:
       optimizer: of the steps on the workers; the one of the run if None. Its state stays with the worker.
-      merge: the optimizer of the server; the one of the run if None. `optax.sgd(1.0)` adds the changes as they are.
+      server_optimizer: steps with minus the changes; the one of the run if None. `optax.sgd(1.0)` adds them.
       pull: pure function `(params, version_params) -> params`, what reading does to the worker's parameters.
       push: pure function `(params, base, version_params, weight) -> (change, params)`, after the steps;
         `base` is what the parameters were at the last push or pull, `weight` the factor of the contribution.
@@ -88,9 +88,8 @@ class LocalWork(NamedTuple):
         parameters are then minus these means.
       overlaps_pull: whether the first gradient after a pull is still taken at the parameters before it; not after the
         first pull, before which there is none under way.
-      joint_steps: whether the contributions to a commit come from workers with common parameters, who take each step
-        at once, with the weighted mean of their gradients.
       parameter_owners: pure function `num_workers -> int32[W]`, on whose parameters a worker works; on its own if None.
+        The workers of an owner take each step at once, with the weighted mean of their gradients.
       max_contributions: those that a worker can have in one commit. If a commit has max_contributions * W of them,
         contribution c comes from worker c % W.
       mixing: how the workers of a commit average their parameters; None where they push them to a server.
@@ -112,13 +111,12 @@ class LocalWork(NamedTuple):
     """
 
     optimizer: optax.GradientTransformation | None = None
-    merge: optax.GradientTransformation | None = optax.sgd(1.0)
+    server_optimizer: optax.GradientTransformation | None = optax.sgd(1.0)
     pull: Callable[[Any, Any], Any] = adopt_version
     push: Callable[[Any, Any, Any, jax.Array], tuple[Any, Any]] = difference_from_base
     gradients_at_version: bool = False
     gradient_table: bool = False
     overlaps_pull: bool = False
-    joint_steps: bool = False
     parameter_owners: Callable[[int], np.ndarray] | None = None
     max_contributions: int = 1
     mixing: Mixing | None = None

@@ -103,7 +103,7 @@ def decoupled_diloco(
         schedule,
         one_version=False,
         round_units=num_local_steps,
-        local=LocalWork(optimizer=inner, merge=outer, max_contributions=_NUM_VERSIONS),
+        local=LocalWork(optimizer=inner, server_optimizer=outer, max_contributions=_NUM_VERSIONS),
         rule=rule,
         specification=lambda num_workers: specifications.decoupled_diloco(
             num_workers, num_local_steps=num_local_steps, min_quorum=min_quorum

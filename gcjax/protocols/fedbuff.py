@@ -75,12 +75,17 @@ def fedbuff(
         max_commits = max(1, num_turns * durations.shape[1] // num_contributions)
         return event_schedule(waiting_rule, durations, network, num_commits=max_commits, num_turns=num_turns)
 
-    merge = optax.sgd(1.0) if outer is None else outer
+    server_optimizer = optax.sgd(1.0) if outer is None else outer
     return Protocol(
         schedule,
         one_version=False,
         round_units=num_local_steps,
-        local=LocalWork(optimizer=inner, merge=merge, push=_change_and_base, max_contributions=num_contributions),
+        local=LocalWork(
+            optimizer=inner,
+            server_optimizer=server_optimizer,
+            push=_change_and_base,
+            max_contributions=num_contributions,
+        ),
         rule=rule,
         specification=lambda num_workers: specifications.fedbuff(
             num_workers, num_local_steps=num_local_steps, num_contributions=num_contributions

@@ -222,9 +222,7 @@ def _local_work(merge: str, group_of_worker: np.ndarray) -> LocalWork | None:
 
     if merge == "gradient":
         return None
-    return (elastic() if merge == "elastic" else LocalWork())._replace(
-        joint_steps=True, parameter_owners=parameter_owners
-    )
+    return (elastic() if merge == "elastic" else LocalWork())._replace(parameter_owners=parameter_owners)
 
 
 class _Rounds(NamedTuple):

@@ -156,8 +156,8 @@ def _local_work(
         optimizer=delayed_nesterov(3.2, momentum=0.9, num_gradients=16) if regional is None else regional,
         merge_weight=float(merge_weight),
     )
-    merge = delayed_nesterov(0.3, momentum=0.5, num_gradients=2) if outer is None else outer
-    return LocalWork(optimizer=inner, merge=merge, pull=own_params, servers=servers)
+    server_optimizer = delayed_nesterov(0.3, momentum=0.5, num_gradients=2) if outer is None else outer
+    return LocalWork(optimizer=inner, server_optimizer=server_optimizer, pull=own_params, servers=servers)
 
 
 def _push_record(

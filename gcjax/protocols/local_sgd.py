@@ -74,7 +74,7 @@ def diloco(
     outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _validate.optimizer("outer", outer)
     _validate.boolean("dynamic", dynamic)
     _validate.optional_optimizers(inner=inner)
-    local = LocalWork(optimizer=inner, merge=outer)
+    local = LocalWork(optimizer=inner, server_optimizer=outer)
     if not dynamic:
         return _averaging_rounds(num_local_steps, local, specifications.diloco)
     num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)

@@ -111,7 +111,7 @@ def pipelined_coded(code: GradientCode, *, wait_for: int | None = None) -> Proto
         one_version=False,
         max_staleness=lambda _: load - 1,
         local=LocalWork(
-            optimizer=optax.sgd(1.0), merge=None, pull=own_params, gradients_at_version=True,
+            optimizer=optax.sgd(1.0), server_optimizer=None, pull=own_params, gradients_at_version=True,
             max_contributions=load, message_code=code,
         ),
         max_weight=max(1.0, num_workers / num_chunks),

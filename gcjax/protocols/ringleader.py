@@ -59,7 +59,11 @@ def ringleader() -> Protocol:
         one_version=False,
         max_staleness=lambda num_workers: 2 * num_workers - 2,
         local=LocalWork(
-            optimizer=optax.sgd(1.0), merge=None, pull=own_params, gradients_at_version=True, gradient_table=True
+            optimizer=optax.sgd(1.0),
+            server_optimizer=None,
+            pull=own_params,
+            gradients_at_version=True,
+            gradient_table=True,
         ),
         rule=_not_served,
         specification=lambda num_workers: specifications.ringleader(num_workers),

@@ -83,7 +83,7 @@ class Schedule(NamedTuple):
 
     @property
     def version(self) -> jax.Array:
-        """int32[..., E, C], the version that a contribution's first unit has read; -1 pads. Staleness is `e - version`.
+        """int32[..., E, C], the version that a contribution's first unit has read; -1 pads.
 
         The axes in front are those of a batch of records.
         """
@@ -95,6 +95,13 @@ class Schedule(NamedTuple):
         flat_version = numpy_or_jax.take_along_axis(flat_read, flat_index.reshape(*batch, -1), axis=-1)
         version = flat_version.reshape(flat_index.shape)
         return numpy_or_jax.where(self.worker >= 0, version, -1)
+
+    @property
+    def staleness(self) -> jax.Array:
+        """int32[..., E, C], the commits since the version that a contribution's first unit has read; -1 pads."""
+        numpy_or_jax: Any = np if isinstance(self.read, np.ndarray) else jnp
+        commit = numpy_or_jax.arange(self.worker.shape[-2], dtype=np.int32)[:, None]  # commit e replaces version e
+        return numpy_or_jax.where(self.worker >= 0, commit - self.version, -1)
 
 
 def record(

@@ -100,7 +100,7 @@ def streaming_diloco(
         round_units=num_units,
         local=LocalWork(
             optimizer=inner,
-            merge=outer if num_fragments == 1 else by_fragments(outer, parts),
+            server_optimizer=outer if num_fragments == 1 else by_fragments(outer, parts),
             pull=own_params,
             max_contributions=2 if merges_within else 1,
             fragments=parts,

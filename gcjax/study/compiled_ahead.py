@@ -9,13 +9,13 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeVar
 
 _T = TypeVar("_T")
-_NUM_THREADS = 2  # that compile, beside the one that traces: training a scheme takes two programs
+_NUM_THREADS = 2  # beside the one that traces: training a scheme takes two programs
 
 
 @contextlib.contextmanager
-def compiling_threads() -> Iterator[Executor]:
-    """The threads; at the end of the block, for whatever reason, no more programs are begun."""
-    threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="gcjax-study")
+def compiling_threads(name: str) -> Iterator[Executor]:
+    """The threads, which bear this name; at the end of the block, for whatever reason, no more programs are begun."""
+    threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix=name)
     try:
         yield threads
     finally:

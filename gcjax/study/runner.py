@@ -43,7 +43,7 @@ def _schedules(study: Study, schemes: dict[str, Protocol], inputs: Inputs) -> di
     All are handed to these before the first one is run.
     """
     programs, schedules = {}, {}
-    with compiling_threads() as threads:
+    with compiling_threads("gcjax-study") as threads:
         for name, protocol in schemes.items():
             with checks.scheme_name_in_errors(name):
                 lowered = scheduling.lowered_program(name, protocol, study, inputs)
@@ -74,7 +74,7 @@ def run(
       ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another study.
     """
     runs = {}
-    with compiling_threads() as threads:
+    with compiling_threads("gcjax-study") as threads:
         prepared_schemes = one_ahead(_prepared_schemes(plan, threads))
         for index, name in enumerate(plan.schemes):
             report = progress.part_reporter(name, index, len(plan.schemes))  # `(share done) -> None`

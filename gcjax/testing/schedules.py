@@ -64,8 +64,7 @@ def _first_commit(is_bad: Any) -> int:
 def _check_versions(schedule: Schedule, protocol: Protocol) -> None:
     """Checks that staleness is within the protocol's bound, and no version is read before it is committed."""
     is_contribution = schedule.worker >= 0
-    version_before_commit = np.arange(schedule.time.size)[:, None]  # [E, 1]: commit e replaces version e
-    staleness = np.where(is_contribution, version_before_commit - schedule.version, 0)
+    staleness = np.where(is_contribution, schedule.staleness, 0)
     if protocol.max_staleness is not None:
         num_workers = schedule.start.shape[1]
         max_staleness = protocol.max_staleness(num_workers)

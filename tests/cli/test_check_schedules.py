@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gcjax import cli, config, specifications
+from gcjax import cli, register, specifications
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel
 
@@ -82,22 +82,22 @@ def test_bad_input_ends_with_2(gcjax, capsys):
     assert cli.main(["check", "ssp", "--schedule", "x.gin"]) == 2
 
 
-@config.experiment
+@register("experiment")
 def renamed(methods: list[Protocol], *, model, workers: int, channel: Network | Links | None = None, seed=3):
     """Takes what `compare` takes, under other names, and a straggler model without an annotation."""
 
 
-@config.experiment
+@register("experiment")
 def single_scheme(protocol: Protocol, *, fast: StragglerModel, slow: StragglerModel, num_units: int = 7):
     """One protocol, whose code says how many workers there are."""
 
 
-@config.experiment
+@register("experiment")
 def without_stragglers(protocol: Protocol, *, num_workers: int, note: str | None = None):
     """Nobody is slow."""
 
 
-@config.experiment
+@register("experiment")
 def outer(inner: Callable, *, note: str = ""):
     """Runs another experiment."""
 

@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gcjax import cli, config, memory
+from gcjax import cli, memory, register
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel
 from gcjax.study import training
@@ -45,7 +45,7 @@ constant_network.latency = 0.1
 """
 
 
-@config.experiment
+@register("experiment")
 def looks(
     schemes: dict[str, Protocol],
     task: Task,

@@ -8,14 +8,14 @@ import jax
 import optax
 import pytest
 
-from gcjax import config, progress, registry
+from gcjax import config, progress, register, registry
 from gcjax.config import errors
 from gcjax.protocols import Protocol
 
 SEEN: dict = {}
 
 
-@config.experiment
+@register("experiment")
 def toy(schemes: dict[str, Protocol], learning_rate: float, *, note: str | None = None, out, progress):
     """An experiment that only looks at what it is given."""
     SEEN.update(schemes=schemes, learning_rate=learning_rate, note=note, out=out)

@@ -18,10 +18,10 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from gcjax import config, processes
+from gcjax import config, processes, register
 
 
-@config.experiment
+@register("experiment")
 def rounds(*, num_rounds, pause=0.0, bad=None, error="", out, progress):
     print("printed by the experiment")
     n = jax.device_count()

@@ -13,11 +13,11 @@ import jax
 import numpy as np
 import optax
 
-from gcjax import analysis, codes, config, engine, processes, tasks
+from gcjax import analysis, codes, config, engine, processes, tasks, register
 from gcjax.engine import live
 
 
-@config.experiment
+@register("experiment")
 def trained(*, num_rounds, out, progress):
     def on_round(number, happened, params):
         if processes.is_first():

@@ -5,13 +5,13 @@ import jax
 import numpy as np
 import pytest
 
-from gcjax import config, progress, stragglers
+from gcjax import config, progress, register, stragglers
 from gcjax.stragglers import StragglerModel
 
 SAMPLES: dict = {}
 
 
-@config.experiment
+@register("experiment")
 def sampler(stragglers: StragglerModel, *, out, progress):
     """An experiment that only keeps its straggler model."""
     SAMPLES["model"] = stragglers

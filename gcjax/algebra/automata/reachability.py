@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax._padding import padded_size
 from gcjax.algebra.automata.base import Automaton
 from gcjax.algebra.automata.moves import moves
 
@@ -27,7 +28,7 @@ def reachable(automaton: Automaton) -> np.ndarray:
     num_taken = int(is_taken.sum())
     # Sizes are rounded up, so that few of them are compiled. The moves that pad go from and to the last configuration,
     # which pads too and is never reached.
-    padded_configurations, padded_moves = _rounded_up(num_configurations + 1), _rounded_up(num_taken)
+    padded_configurations, padded_moves = (padded_size(n, SMALLEST) for n in (num_configurations + 1, num_taken))
     unreached = padded_configurations - 1
     sources_and_targets = np.full((2, padded_moves), unreached, np.int32)
     sources_and_targets[:, :num_taken] = sources[is_taken], all_moves.next_configurations[is_taken]
@@ -67,8 +68,3 @@ def _closure(start: jax.Array, sources_and_targets: jax.Array) -> jax.Array:
     has_grown = jnp.bool_(True)  # whether the last step has reached anything new
     is_reached, _ = jax.lax.while_loop(lambda carry: carry[1], take_moves, (start, has_grown))
     return is_reached
-
-
-def _rounded_up(size: int) -> int:
-    """The size as a power of two, so that few programs are compiled."""
-    return max(SMALLEST, 1 << (size - 1).bit_length())

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax._padding import padded_size
 from gcjax.protocols.conformance.lanes import Lanes
 from gcjax.specifications import Specification
 from gcjax.specifications.base import Action, Relation, any_step
@@ -35,11 +36,6 @@ def take_rows(arrays: Any, rows: Any) -> Any:
     if isinstance(rows, np.ndarray):
         return jax.tree.map(lambda x: np.take(x, rows, axis=0, mode="clip"), arrays)  # faster than by an index
     return jax.tree.map(lambda x: x[rows], arrays)
-
-
-def _padded_size(count: int, minimum: int = MIN_PADDED_ROWS) -> int:
-    """The least power of two from `count` on, or the minimum: rows are filled to it, so that few sizes are compiled."""
-    return max(minimum, 1 << (count - 1).bit_length())
 
 
 class Step(NamedTuple):
@@ -107,7 +103,7 @@ class Programs:
         if self.specification.replay is not None:
             return as_int32(self.specification.replay(state, events, np.arange(num_states)))
         # One at least: the state before the first padding is that after the last event.
-        num_padding = _padded_size(num_states, min_padded_rows) - events.kind.size
+        num_padding = padded_size(num_states, min_padded_rows) - events.kind.size
         # The padding, -1, is of no kind.
         padded_events = jax.tree.map(lambda x: np.append(x, np.full(num_padding, -1, x.dtype)), events)
         return take_rows(as_int32(self._replay(state, padded_events)), slice(num_states))
@@ -124,7 +120,7 @@ class Programs:
         for kind, violations_of in self._violations_programs.items():
             events_of_kind = np.flatnonzero(events.kind == KINDS.index(kind))
             if events_of_kind.size:
-                num_padding = _padded_size(events_of_kind.size, min_padded_rows) - events_of_kind.size
+                num_padding = padded_size(events_of_kind.size, min_padded_rows) - events_of_kind.size
                 padded_events = np.append(events_of_kind, np.full(num_padding, events_of_kind[0]))  # the first, again
                 before, after = take_rows(states, padded_events), take_rows(states, padded_events + 1)
                 results_of_kinds.append(

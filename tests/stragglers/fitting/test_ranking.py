@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from gcjax import config, progress, stragglers
+from gcjax import config, progress, register, stragglers
 from gcjax.stragglers import StragglerModel
 from gcjax.stragglers.traces.fitting import scores
 from gcjax.stragglers.traces.fitting.statistics import statistics_with_failures
@@ -17,7 +17,7 @@ WEIBULL = stragglers.weibull(scale=3.0, shape=5.0)
 MODELS: dict = {}
 
 
-@config.experiment
+@register("experiment")
 def fitted_sampler(stragglers: StragglerModel, *, out, progress):
     """An experiment that only keeps its straggler model."""
     MODELS["model"] = stragglers
