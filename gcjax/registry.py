@@ -261,9 +261,13 @@ def select_kinds(name: str | None = None) -> dict[str, Kind]:
 
 
 def nearest_names_sentence(name: str, valid: Iterable[str]) -> str:
-    """A sentence with the valid names that look most like `name`; all of them if none does."""
+    """A sentence with the valid names that look most like `name`, in any case; all of them if none does."""
     names = sorted(set(valid))
-    similar_names = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    names_by_lower_case = {valid_name.lower(): valid_name for valid_name in names}
+    similar_names = [
+        names_by_lower_case[match]
+        for match in difflib.get_close_matches(name.lower(), names_by_lower_case, n=3, cutoff=0.5)
+    ]
     if similar_names:
         return f"Did you mean {' or '.join(similar_names)}?"
     return f"Known: {', '.join(names)}." if names else "There is none."

@@ -174,3 +174,11 @@ def test_the_registry_is_light():
     text += "import gcjax.registry, gcjax.plugins; assert not {'jax', 'numpy', 'gin'} & set(sys.modules)"
     folder = pages.ROOT / "gcjax"
     subprocess.run([sys.executable, "-c", text, str(folder)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("ASP", "Did you mean asp or BSP?"), ("bspx", "Did you mean BSP or asp?"), ("qqq", "Known: BSP, asp.")],
+)
+def test_names_that_look_alike_in_another_case_are_named(name, sentence):
+    assert registry.nearest_names_sentence(name, ["BSP", "asp"]) == sentence

@@ -40,8 +40,9 @@ def hybrid_groups(
       progress: tells a person how far it is.
 
     Raises:
-      ValueError: if the comparison has no such scheme.
+      ValueError: if the comparison has no such scheme, or the loss is below 0.
     """
+    _validate.single_number("points", points, finite=True)
     results = comparison(out=out, progress=progress)
     for name in (hybrid, synchronous, *others):
         _validate.choice("a scheme that is compared", name, results.schemes)

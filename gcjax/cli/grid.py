@@ -1,5 +1,6 @@
 """A grid of settings of one config, run one after the other in one process, and one table of all of them."""
 
+import ast
 import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
@@ -85,8 +86,22 @@ def combinations(over: Sequence[str]) -> list[tuple[str, ...]]:
             raise ValueError(f"--over needs PARAMETER=VALUE,VALUE,..., as 'ssp.staleness=0,1,3'; got {over_option!r}.")
         if name in bindings_by_parameter:
             raise ValueError(f"--over needs each parameter once; got {name} twice. List all its values together.")
+        _check_values_differ(name, values)
         bindings_by_parameter[name] = [f"{name} = {value}" for value in values]
     return list(itertools.product(*bindings_by_parameter.values()))
+
+
+def _check_values_differ(name: str, values: Sequence[str]) -> None:
+    """Checks that no two values of a parameter are the same, as 0.1 and 0.10 are, or raises `ValueError`."""
+    text_of_value: dict[str, str] = {}
+    for text in values:
+        try:
+            value = repr(ast.literal_eval(text))
+        except (ValueError, SyntaxError):  # a reference, as @bsp
+            value = text
+        if value in text_of_value:
+            raise ValueError(f"--over needs each value of {name} once; got {text_of_value[value]} and {text}.")
+        text_of_value[value] = text
 
 
 def folder_name(combination: Sequence[str]) -> str:
@@ -100,10 +115,8 @@ def folder_name(combination: Sequence[str]) -> str:
 
 
 def _check_folder_names(names: Sequence[str]) -> None:
-    """Checks that the names of all combinations' folders differ and are short enough, or raises `ValueError`."""
+    """Checks that the names of all combinations' folders are short enough, or raises `ValueError`."""
     for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"--over needs each value once; got '{name}' twice.")
         if len(name.encode()) > _MAX_NAME_BYTES:
             raise ValueError(
                 f"a combination must fit into a folder's name ({_MAX_NAME_BYTES} bytes); got '{name[:50]}...'."

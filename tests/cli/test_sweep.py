@@ -37,7 +37,12 @@ def test_a_parameter_twice_is_refused():
 
 @pytest.mark.parametrize(
     ("over", "match"),
-    [("ssp.staleness=3,4,3", "each value once; got 'ssp.staleness=3' twice"), (f"a.b=1,'{'x' * 300}'", "200 bytes")],
+    [
+        ("ssp.staleness=3,4,3", "each value of ssp.staleness once; got 3 and 3"),
+        ("sgd.learning_rate=0.1,@a,0.10", "each value of sgd.learning_rate once; got 0.1 and 0.10"),
+        ("study.target=@a,@b,@a", "each value of study.target once; got @a and @a"),
+        (f"a.b=1,'{'x' * 300}'", "200 bytes"),
+    ],
 )
 def test_combinations_that_cannot_have_folders_are_refused(over, match):
     with pytest.raises(ValueError, match=match):

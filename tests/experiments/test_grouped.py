@@ -288,6 +288,14 @@ def test_hybrid_needs_schemes_that_are_compared(tmp_path):
         )  # fmt: skip
 
 
+def test_hybrid_refuses_a_loss_below_0_before_anything_is_compared(tmp_path):
+    with pytest.raises(ValueError, match="points must be .*; got -1"):
+        hybrid.hybrid_groups(
+            lambda **given: pytest.fail("compared"), hybrid="groups", synchronous="BSP", others=(), points=-1,
+            out=tmp_path, progress=progress.silent(),
+        )  # fmt: skip
+
+
 def test_hybrid_claims_without_a_time(monkeypatch):
     times = {"mine": np.array([1.0, np.inf]), "theirs": np.array([2.0, 3.0])}
     monkeypatch.setattr(hybrid.analysis, "reach_times", lambda _, name: times[name])

@@ -231,3 +231,10 @@ def test_what_a_damaged_file_holds_does_not_reach_the_terminal_as_it_is(tmp_path
     with pytest.raises(ValueError, match="can be read") as error:
         stragglers.read_trace(tmp_path / "t.csv")
     assert "[31m" in str(error.value) and str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["trace.csv", "trace.parquet", "trace.npy"])
+def test_an_empty_file_is_called_empty(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=f"can be read; got .*{name}: it is empty"):
+        stragglers.read_trace(tmp_path / name)

@@ -104,6 +104,8 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
         is_parquet = can_seek and data == _PARQUET
         if can_seek and not is_parquet:
             data = pa.input_stream(os.fspath(path)).read()
+        if not data:
+            raise ValueError("it is empty")
         is_array = data.startswith(b"\x93NUMPY")
         if is_array:
             array = _with_fractions(np.load(io.BytesIO(data), allow_pickle=False))
