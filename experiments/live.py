@@ -147,7 +147,7 @@ def live(
 
 
 def _stored_or_trained(
-    case: Case, train: Callable[..., runtime.LiveRun], checkpoints: Callable[..., engine.Checkpoints], out: Path,
+    case: Case, train: Callable[..., runtime.CodedRun], checkpoints: Callable[..., engine.Checkpoints], out: Path,
     progress: Progress,
 ) -> dict[str, Any]:  # fmt: skip
     """The row of a case: of the run that is done, or else of a new one, whose chunk times and row are written.
@@ -172,7 +172,7 @@ def _stored_or_trained(
 
 def _train(
     case: Case, checkpoints: engine.Checkpoints, identity: str, *, pace: float, **options: Any
-) -> runtime.LiveRun:
+) -> runtime.CodedRun:
     """Trains one scheme in one scenario on the real clock; `options` are those of `runtime.train`.
 
     `pace`: seconds that a chunk takes at least on a worker that is not slow; `identity`: what the run depends on.
@@ -259,7 +259,7 @@ def scenarios(num_workers: int, num_rounds: int, pace: float, slowdown: float, s
     }
 
 
-def _row_of_run(case: Case, run: runtime.LiveRun) -> dict[str, Any]:
+def _row_of_run(case: Case, run: runtime.CodedRun) -> dict[str, Any]:
     """What one live run took and reached, by column; seconds of its rounds are those of the calling process.
 
     `round_seconds` is the median; `replayed_round` what a simulation of the recorded chunk times says instead.
@@ -281,7 +281,7 @@ def _row_of_run(case: Case, run: runtime.LiveRun) -> dict[str, Any]:
     }
 
 
-def _simulated_round_seconds(run: runtime.LiveRun, code: codes.GradientCode) -> float:
+def _simulated_round_seconds(run: runtime.CodedRun, code: codes.GradientCode) -> float:
     """The median seconds of a round that the simulator predicts, without messages, for the recorded chunk times.
 
     All its rounds stop at the median deadline of the run; without one (inf) they wait for all workers.

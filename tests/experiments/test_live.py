@@ -42,7 +42,7 @@ def recorded(task, code, number):
     seconds = load * chunks[:, 0, 0].astype(float)
     progress = np.tile(code.assignment.loads, (2, 1))
     rounds = runtime.Round(seconds, np.full(2, np.inf), np.zeros(2, int), progress, np.zeros(2), np.ones(2), chunks)
-    return runtime.LiveRun(task.init(jax.random.key(number)), None, rounds)
+    return runtime.CodedRun(task.init(jax.random.key(number)), None, rounds)
 
 
 def experiment(out, monkeypatch, *, stop=None):

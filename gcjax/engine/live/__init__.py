@@ -8,7 +8,7 @@ from gcjax.engine.live.deadlines import (
     until_decodable,
     whole_load,
 )
-from gcjax.engine.live.round_records import LiveRun, Round
+from gcjax.engine.live.round_records import CodedRun, Round
 from gcjax.engine.live.slow_workers import SlowSpell, slow_spells, slow_text
 from gcjax.engine.live.training import train
 from gcjax.registry import Entry
@@ -22,9 +22,9 @@ TABLE: dict[str, Entry] = {
 
 __all__ = [
     "TABLE",
+    "CodedRun",
     "DeadlineInputs",
     "DeadlineRule",
-    "LiveRun",
     "Round",
     "SlowSpell",
     "adaptive",

@@ -41,7 +41,7 @@ class Round(NamedTuple):
         return self.chunk_seconds.reshape(-1, num_workers)
 
 
-class LiveRun(NamedTuple):
+class CodedRun(NamedTuple):
     """The result of `gcjax.engine.live.train`; the same in all processes, but for `rounds.seconds`.
 
     Attributes:

@@ -23,7 +23,7 @@ from gcjax.engine.live import deadlines, saving
 from gcjax.engine.live.chunk_work import ChunkGradients, Clock, compiled_chunk_gradient, zero_chunk_gradients
 from gcjax.engine.live.deadlines import DeadlineRule
 from gcjax.engine.live.exchange import Exchange, SharedProgress, global_rows, own_copy, round_exchange, worker_mesh
-from gcjax.engine.live.round_records import LiveRun, Round, stack_rounds
+from gcjax.engine.live.round_records import CodedRun, Round, stack_rounds
 from gcjax.engine.live.saving import Storage, TrainingState
 from gcjax.engine.live.worker_round import RoundEnd, Throttle, Worker, deadline_inputs, worker_round
 from gcjax.engine.program_digest import digest_of_program
@@ -44,7 +44,7 @@ def train(
     on_round: Callable[[int, Round, Any], None] | None = None,
     checkpoints: Checkpoints | None = None,
     identity: str = "",
-) -> LiveRun:
+) -> CodedRun:
     """Trains with a gradient code, with partial work up to a deadline on the real clock.
 
     Call it in all processes, with the same arguments, after `jax.distributed.initialize`; each is a worker, and
@@ -124,7 +124,7 @@ def train(
         if len(state.history) < num_rounds:
             chunk_gradients = _zero_chunk_gradients(task, code, params)
             state = _train_rounds(worker, exchange, num_rounds, state, chunk_gradients, on_round, storage)
-    return LiveRun(own_copy(state.params), own_copy(state.opt_state), stack_rounds(state.history))
+    return CodedRun(own_copy(state.params), own_copy(state.opt_state), stack_rounds(state.history))
 
 
 def _train_rounds(
