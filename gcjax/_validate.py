@@ -13,17 +13,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+_INT32_MAX = 2**31 - 1  # of JAX's integers without 64 bits
+
 
 def is_traced(value: Any) -> bool:
     """Whether JAX is tracing a value, so that it has no concrete number yet."""
     return isinstance(value, jax.core.Tracer)
 
 
-def integer(name: str, value: Any, *, minimum: int = 0, maximum: int | None = None, hint: str = "") -> int:
-    """Returns `value` as an int within the bounds, or raises `ValueError`."""
-    bounds_text = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
+def integer(name: str, value: Any, *, minimum: int = 0, maximum: int | None = _INT32_MAX, hint: str = "") -> int:
+    """Returns `value` as an int within the bounds (a maximum of None: any), or raises `ValueError`."""
     is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_integer or value < minimum or (maximum is not None and value > maximum):
+    is_too_large = is_integer and maximum is not None and value > maximum
+    has_maximum_of_its_own = maximum not in (None, _INT32_MAX)
+    bounds_text = f"at least {minimum}"
+    if has_maximum_of_its_own or is_too_large:
+        bounds_text = f"between {minimum} and {maximum}"
+    if not is_integer or value < minimum or is_too_large:
         raise ValueError(f"{name} must be a whole number {bounds_text}; got {value!r}." + (f" {hint}" if hint else ""))
     return int(value)
 
@@ -83,7 +89,7 @@ def sequence(name: str, value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def whole(name: str, value: Any, *, minimum: int = 0, maximum: int | None = None, hint: str = "") -> Any:
+def whole(name: str, value: Any, *, minimum: int = 0, maximum: int | None = _INT32_MAX, hint: str = "") -> Any:
     """Checks that every entry of a number or array is a whole number within the bounds; returns `value` unchanged.
 
     A value that JAX is tracing passes; the error is as that of `integer`.

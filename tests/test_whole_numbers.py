@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gcjax import codes, compression
+from gcjax import _validate, codes, compression, specifications
 from gcjax.codes import assignments, diagnostics
 
 ROOT = Path(__file__).parents[1]
@@ -76,3 +76,28 @@ def test_functions_compute_with_the_integers_that_were_checked():
         for line in used_after_bare_check(function)
     ]
     assert places == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bounds"),
+    [
+        ({}, "between 0 and 2147483647"),
+        ({"minimum": 1}, "between 1 and 2147483647"),
+        ({"maximum": 5}, "between 0 and 5"),
+    ],
+)
+def test_numbers_that_no_array_of_32_bits_holds_are_refused(arguments, bounds):
+    with pytest.raises(ValueError, match=f"count must be a whole number {bounds}; got 2147483648"):
+        _validate.integer("count", 2**31, **arguments)
+
+
+def test_bounds_of_whole_numbers():
+    assert _validate.integer("count", 2**31 - 1) == 2**31 - 1
+    assert _validate.integer("seed", 2**70, maximum=None) == 2**70
+    with pytest.raises(ValueError, match="count must be a whole number at least 0; got -1"):
+        _validate.integer("count", -1)
+
+
+def test_specifications_refuse_numbers_that_no_array_of_32_bits_holds():
+    with pytest.raises(ValueError, match="num_local_steps must be a whole number between 1 and 2147483647"):
+        specifications.local_sgd(2, num_local_steps=2**31)

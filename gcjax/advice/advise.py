@@ -121,7 +121,7 @@ def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, s
         "block_steps", num_block_steps, minimum=1, maximum=blocks.longest_block_steps(num_steps),
         hint=f"Intervals need {blocks.MIN_BLOCKS_OF_TRACE} blocks of the trace at least.",
     )  # fmt: skip
-    seed = _validate.integer("seed", seed)
+    seed = _validate.integer("seed", seed, maximum=None)
     first_step_of_block = blocks.first_steps(num_steps, num_block_steps)
     drawn_block_counts = blocks.drawn_block_counts(
         np.random.default_rng(seed), num_bootstraps, len(first_step_of_block), num_steps, num_block_steps

@@ -11,4 +11,4 @@ An experiment is a function, marked with `gcjax.register("experiment")`, that ta
 
 from gcjax.config.loading import key, load, mesh, operative, register_entries, run, run_loaded, text
 
-__all__ = ["experiment", "key", "load", "mesh", "operative", "register_entries", "run", "run_loaded", "text"]
+__all__ = ["key", "load", "mesh", "operative", "register_entries", "run", "run_loaded", "text"]

@@ -55,7 +55,7 @@ def resume_options(resume: Run | Checkpoints | Resume | None) -> Resume:
             f"resume.run must be a Run with its schedule, as gcjax.engine.run returns it; got {resume.run!r}."
         )
     if not isinstance(resume.num_evals, jax.Array | None):
-        _validate.integer("num_evals", resume.num_evals, maximum=np.iinfo(np.int32).max)
+        _validate.integer("num_evals", resume.num_evals)
     return resume
 
 

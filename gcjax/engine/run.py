@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.sharding import Mesh
 
@@ -389,7 +388,7 @@ def _check_arguments(
         raise ValueError(f"run needs a Protocol, for example gcjax.protocols.bsp(); got {protocol!r}.")
     for name, value in counts.items():
         if value is not None:
-            _validate.integer(name, value, minimum=1, maximum=np.iinfo(np.int32).max)
+            _validate.integer(name, value, minimum=1)
     if (code := code_of_messages(protocol)) is not None:
         check_same_chunks(code, task)
 

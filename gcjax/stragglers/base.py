@@ -54,8 +54,8 @@ def sample_durations(model: StragglerModel, rng_key: jax.Array, num_units: int, 
       >>> durations.shape
       (100, 8)
     """
-    num_units = _validate.integer("num_units", num_units, minimum=1, maximum=2**31 - 1)
-    num_workers = _validate.integer("num_workers", num_workers, minimum=1, maximum=2**31 - 1)
+    num_units = _validate.integer("num_units", num_units, minimum=1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     min_bytes_per_number = 4  # 8 with 64-bit types
     description = f"durations of {num_units} units of {num_workers} workers"
     memory.check_fits(description, min_bytes_per_number * num_units * num_workers, "Lower num_units or num_workers.")

@@ -45,7 +45,7 @@ class Tuning:
         """Checks the numbers; see the class for what is raised."""
         for name in ("num_trials", "num_seeds"):
             _validate.integer(name, getattr(self, name), minimum=1)
-        _validate.integer("seed", self.seed)
+        _validate.integer("seed", self.seed, maximum=None)
         if not isinstance(self.own_rates, Mapping):
             raise ValueError(
                 "own_rates must be a lowest and a highest learning rate for each scheme that has its own, as in "

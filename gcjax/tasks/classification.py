@@ -139,5 +139,5 @@ def _task_functions(
 
 def shuffled_images(images: Images, seed: int) -> Images:
     """The same images with the training images in another order, so that chunks are alike."""
-    order = np.random.default_rng(_validate.integer("seed", seed)).permutation(len(images.train[0]))
+    order = np.random.default_rng(_validate.integer("seed", seed, maximum=None)).permutation(len(images.train[0]))
     return Images((images.train[0][order], images.train[1][order]), images.test)

@@ -55,7 +55,9 @@ def _digit_images(test_fraction: float, seed: int) -> Images:
     from sklearn.datasets import load_digits  # takes a second
 
     dataset = load_digits()
-    shuffled_order = np.random.default_rng(_validate.integer("seed", seed)).permutation(len(dataset.target))
+    shuffled_order = np.random.default_rng(_validate.integer("seed", seed, maximum=None)).permutation(
+        len(dataset.target)
+    )
     # One channel: [n, 8, 8, 1], from [n, 8, 8].
     inputs, targets = dataset.images[shuffled_order][..., None], dataset.target[shuffled_order].astype(np.int32)
     num_test = max(1, round(test_fraction * len(targets)))

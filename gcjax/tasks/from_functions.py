@@ -180,7 +180,7 @@ def _shuffled_examples(inputs: np.ndarray, targets: np.ndarray, seed: int | None
     """The examples in a random order; as they are without a seed."""
     if seed is None:
         return inputs, targets
-    shuffled_order = np.random.default_rng(_validate.integer("seed", seed)).permutation(len(inputs))
+    shuffled_order = np.random.default_rng(_validate.integer("seed", seed, maximum=None)).permutation(len(inputs))
     return inputs[shuffled_order], targets[shuffled_order]
 
 

@@ -39,7 +39,7 @@ def linear_regression(
       ValueError: if there are more chunks or features than examples, or another value is out of its range.
     """
     _validate.single_number("noise", noise, finite=True)
-    rng = np.random.default_rng(_validate.integer("seed", seed))
+    rng = np.random.default_rng(_validate.integer("seed", seed, maximum=None))
     inputs, true_predictions = linear_data(rng, num_examples, num_features)
     targets = true_predictions + noise * rng.normal(size=num_examples)
     best_weights = np.linalg.lstsq(inputs, targets, rcond=None)[0]

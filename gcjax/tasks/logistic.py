@@ -46,7 +46,7 @@ def logistic_regression(
       ValueError: if there are more chunks or features than examples, or another value is out of its range.
     """
     _validate.single_number("l2", l2, above=True, finite=True)
-    rng = np.random.default_rng(_validate.integer("seed", seed))
+    rng = np.random.default_rng(_validate.integer("seed", seed, maximum=None))
     inputs, true_logits = linear_data(rng, num_examples, num_features)
     targets = (rng.uniform(size=num_examples) < _sigmoid(true_logits)).astype(np.float64)
     best_weights = _newton_optimum(inputs, targets, l2)
