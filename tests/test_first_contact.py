@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gcjax import cli, files, stragglers
+from gcjax import cli, files, parameter_server, stragglers
 from gcjax.cli import machine_errors
 from tests.parameters import some
 
@@ -174,6 +174,11 @@ def test_what_libraries_say_of_a_full_disk():
         assert "no space left on the disk" in str(machine_errors.explanation(error))
     assert machine_errors.explanation(OSError(errno.EACCES, "Permission denied")) is None
     assert machine_errors.explanation(AssertionError("something else")) is None
+
+
+def test_a_process_that_was_ended_is_no_unforeseen_error():
+    sentence = machine_errors.explanation(parameter_server.WorkerError("worker 1: signal 9 has ended it"))
+    assert sentence == "A process that the command has started ended with an error: worker 1: signal 9 has ended it"
 
 
 @pytest.mark.slow

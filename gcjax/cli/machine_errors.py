@@ -1,4 +1,4 @@
-"""Errors whose cause is the machine and not the config: a full disk, or a device that is not there."""
+"""Errors whose cause is the machine and not the config: a full disk, a missing device, a process that was ended."""
 
 import errno
 import logging
@@ -24,6 +24,8 @@ def explanation(error: BaseException) -> str | None:
             )
         if _is_without_device(cause):
             return _no_device_sentence(str(cause).splitlines())
+        if isinstance(cause, ChildProcessError):
+            return f"A process that the command has started ended with an error: {cause}"
     return None
 
 

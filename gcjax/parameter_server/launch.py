@@ -45,7 +45,7 @@ def is_restarted() -> bool:
     return any(_restarts)
 
 
-class WorkerError(RuntimeError):
+class WorkerError(ChildProcessError):
     """A worker process has ended with an error; the text has its number and what it said."""
 
 
