@@ -39,7 +39,7 @@ def test_the_device_is_part_of_it():
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="of a CPU")
 def test_a_cpu_with_other_instructions_or_cores_is_another_one(tmp_path, monkeypatch):
-    assert hardware_and_settings()[0].endswith(f"{identity._num_cores()} cores")
+    assert hardware_and_settings()[0].endswith(f"{identity._size_of_thread_pool()} cores")
     file = tmp_path / "cpuinfo"
     file.write_text("processor: 0\nflags\t\t: fpu avx2 fma avx pae\n\nprocessor: 1\nflags\t\t: fpu\n")
     assert identity._vector_instructions(file) == ["avx", "avx2", "fma"]

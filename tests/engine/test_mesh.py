@@ -202,9 +202,7 @@ def test_a_run_is_gone_on_with_where_it_was_begun():
     with pytest.raises(ValueError, match="the same num_commits and eval_every; it has room for 9 .* this one for 3"):
         run(mesh=mesh(2), resume=begun, eval_every=4)
     for wrong in (-1, np.int64(-1), 2.5):
-        with pytest.raises(
-            ValueError, match=f"num_evals must be a whole number between 0 and 2147483647; got .*{wrong}"
-        ):
+        with pytest.raises(ValueError, match=f"num_evals must be a whole number at least 0; got .*{wrong}"):
             run(resume=engine.Resume(num_evals=wrong))
     with pytest.raises(ValueError, match="resume must be a Run, Checkpoints, or gcjax.engine.Resume.*; got 3"):
         run(resume=3)
