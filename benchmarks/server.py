@@ -25,7 +25,8 @@ from gcjax import parameter_server, protocols, tasks
 from gcjax.parameter_server import Limits, Server, Setup
 from gcjax.parameter_server import flight as transport
 from gcjax.parameter_server.setups import fingerprint
-from gcjax.parameter_server.transport import NO_SECURITY, Disconnected
+from gcjax.parameter_server.security import NO_SECURITY
+from gcjax.parameter_server.transport import Disconnected
 from gcjax.parameter_server.wire import Message
 
 KEY = jax.random.key(0)

@@ -116,6 +116,7 @@ def live_protocols(
       ValueError: if the calibrating scheme is none of them, or there is no such scenario, or processes are too few.
     """
     _validate.choice("calibrated_by", calibrated_by, schemes)
+    _validate.single_number("patience", patience)
     goal = analysis.target(metric, target, jax.eval_shape(task.metrics, jax.eval_shape(task.init, jax.random.key(0)),
                            task.data))  # fmt: skip
     names = [calibrated_by, *(name for name in schemes if name != calibrated_by)]  # whose run predicts the others'

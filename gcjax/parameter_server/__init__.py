@@ -6,9 +6,10 @@ from gcjax.parameter_server.limits import Limits
 from gcjax.parameter_server.online_check import ViolationError
 from gcjax.parameter_server.prediction import predicted_schedule, predicted_times, sampled_durations, time_errors
 from gcjax.parameter_server.round_parts import RoundParts, round_parts
+from gcjax.parameter_server.security import Security
 from gcjax.parameter_server.server import LiveRun, Membership, Server
 from gcjax.parameter_server.setups import Setup
-from gcjax.parameter_server.transport import Disconnected, Refused, Security
+from gcjax.parameter_server.transport import Disconnected, Refused
 from gcjax.parameter_server.worker import Report, work
 
 __all__ = [

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from gcjax.parameter_server import wire
-from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, OnConnection, Refused, Security
+from gcjax.parameter_server.security import NO_SECURITY, Security
+from gcjax.parameter_server.transport import Connection, Disconnected, OnConnection, Refused
 from gcjax.parameter_server.wire import Message
 
 SCHEMA = pa.schema([("bytes", pa.uint8())])
@@ -32,6 +33,10 @@ CLOSE_SECONDS = 2.0
 _AUTHORIZATION = "authorization"
 
 
+_WRONG_CERTIFICATE = "certificate verify failed", "is not in peer certificate", "wrong version number"
+"""What gRPC says of a server with another certificate, or another name, or without TLS."""
+
+
 def listen(address: str, on_connection: OnConnection, *, max_bytes: int, security: Security = NO_SECURITY) -> "Server":
     """Listens at an address until it is closed.
 
@@ -42,7 +47,7 @@ def listen(address: str, on_connection: OnConnection, *, max_bytes: int, securit
       security: the token and the certificate of the server.
 
     Raises:
-      ValueError: if nobody can listen there, for example since the port is in use.
+      ValueError: if nobody can listen there, for example since the port is in use, or not with this certificate.
     """
     scheme = "grpc+tls" if security.certificate else "grpc"
     options: dict[str, Any] = {"middleware": {"token": _TokenCheck(security.token)}}
@@ -51,8 +56,10 @@ def listen(address: str, on_connection: OnConnection, *, max_bytes: int, securit
     try:
         return Server(f"{scheme}://{address}", on_connection, max_bytes, options)
     except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"address must be one to listen at, with a free port; got {address!r}: {reason}") from None
+        needed = "address must be one to listen at, with a free port"
+        if security.certificate:
+            needed += ", and the private key that of the certificate"
+        raise ValueError(f"{needed}; got {address!r}: {str(error).splitlines()[0]}") from None
 
 
 def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, seconds: float = 5.0) -> Connection:
@@ -66,7 +73,7 @@ def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, s
 
     Raises:
       Disconnected: if nobody answers there.
-      Refused: if the token or the format is another one.
+      Refused: if the token, the format or the certificate is another one.
     """
     scheme, options = ("grpc+tls", {"tls_root_certs": security.certificate}) if security.certificate else ("grpc", {})
     client = flight.connect(f"{scheme}://{address}", **options)
@@ -86,7 +93,10 @@ def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, s
         raise Refused(str(error).split(". Detail")[0]) from None  # without what Flight says of itself
     except (OSError, pa.ArrowException) as error:
         client.close()
-        raise Disconnected(f"nobody answers at {address}: {str(error).splitlines()[0]}") from None
+        reason = str(error).splitlines()[0]
+        if any(sign in reason.lower().replace("_", " ") for sign in _WRONG_CERTIFICATE):
+            raise Refused(f"both must use TLS, with the certificate of the server at {address}: {reason}") from None
+        raise Disconnected(f"nobody answers at {address}: {reason}") from None
 
     return _Exchange(reader, writer, max_bytes, client)
 

@@ -23,9 +23,9 @@ import jax.numpy as jnp
 
 from gcjax import _validate
 from gcjax.parameter_server.limits import Limits
+from gcjax.parameter_server.security import NO_SECURITY, Security, check_worker
 from gcjax.parameter_server.server import LiveRun, Server
 from gcjax.parameter_server.setups import Setup
-from gcjax.parameter_server.transport import NO_SECURITY, Security
 from gcjax.parameter_server.worker import Throttle, work
 
 MAX_ARGUMENT_BYTES = 1 << 16
@@ -253,9 +253,11 @@ def workers(
       is_needed: as in `processes`.
 
     Raises:
-      ValueError: if a function cannot be imported, or the arguments are large.
+      ValueError: for bad input, or if a function cannot be imported, or the arguments are large.
       WorkerError: at the end, if a worker has ended with an error.
     """
+    check_worker(address, security)
+    _validate.single_number("patience", patience)
     common = {
         "make_setup": make_setup, "arguments": dict(arguments or {}), "address": address, "throttle": throttle,
         "security": security, "patience": patience,

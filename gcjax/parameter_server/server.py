@@ -22,10 +22,10 @@ from gcjax.parameter_server.limits import Limits
 from gcjax.parameter_server.members import Members
 from gcjax.parameter_server.message_times import PUSH, REPORT, SIGN, MessageTimes
 from gcjax.parameter_server.online_check import OnlineCheck, ViolationError
+from gcjax.parameter_server.security import NO_SECURITY, Security, check_server
 from gcjax.parameter_server.setups import Setup, check_setup
-from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Listener, Security
+from gcjax.parameter_server.transport import Connection, Disconnected, Listener
 from gcjax.parameter_server.wire import Message
-from gcjax.processes.rendezvous import is_loopback
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 
@@ -114,11 +114,12 @@ class Server:
 
         Raises:
           ValueError: if the protocol cannot be served, or has no specification that a run could be held against; if
-            nobody can listen at the address, or the folder is of another setup, or another server writes to it.
+            nobody can listen at the address, or not with this security; if the folder is of another setup, or another
+            server writes to it.
         """
         check_setup(setup)
         self.setup, self._limits = setup, limits.validated(setup.num_workers)
-        _check_security(address, security)
+        check_server(address, security)
         _check_non_finite(setup, limits)
         self._clock, self._commits, self._members = EventClock(), Commits(setup), Members(setup)
         self._coordinator = Coordinator(setup, self._limits, self._commits, self._members, self._clock)
@@ -349,16 +350,6 @@ class Server:
         next_lease_end = now - longest_silence + lease
         # At the end of the run at the latest; a second from now while it has not begun.
         self._next_lease_end = min(next_lease_end, self._limits.seconds if self._coordinator.has_begun else now + 1.0)
-
-
-def _check_security(address: str, security: Security) -> None:
-    """Raises an error if other machines can reach the address, and there is no token, and none is to be there."""
-    host = address.rpartition(":")[0].strip("[]")
-    if not security.token and not security.open_to_all and not is_loopback(host):
-        raise ValueError(
-            f"others can reach {address!r}, so server and workers need a token in common; got none. Give "
-            "Security(token=...), or listen at 127.0.0.1, or say Security(open_to_all=True)."
-        )
 
 
 def _check_non_finite(setup: Setup, limits: Limits) -> None:

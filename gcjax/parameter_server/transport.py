@@ -5,7 +5,7 @@ function with these methods.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from gcjax.parameter_server.wire import Message
 
@@ -49,24 +49,5 @@ class Listener(Protocol):
     def close(self) -> None:
         """Ends it and all its connections."""
 
-
-class Security(NamedTuple):
-    """What keeps strangers out.
-
-    Attributes:
-      token: that both sides know; empty for none, which is for loopback addresses, unless it is `open_to_all`.
-      certificate: PEM, of the server; empty without TLS.
-      private_key: PEM, of the server; empty on workers.
-      open_to_all: whether a server needs no token although others can reach it.
-    """
-
-    token: str = ""
-    certificate: bytes = b""
-    private_key: bytes = b""
-    open_to_all: bool = False
-
-
-NO_SECURITY = Security()
-"""Nobody is kept out: for loopback addresses."""
 
 OnConnection = Callable[[Connection], None]

@@ -16,8 +16,9 @@ from gcjax.parameter_server import clock, flight, wire
 from gcjax.parameter_server.inbox import Inbox
 from gcjax.parameter_server.overlapping import OverlappingTurns
 from gcjax.parameter_server.overlapping_program import OverlappingProgram
+from gcjax.parameter_server.security import NO_SECURITY, Security, check_worker
 from gcjax.parameter_server.setups import Setup, check_setup, fingerprint
-from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Refused, Security
+from gcjax.parameter_server.transport import Connection, Disconnected, Refused
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import CodedProgram, LocalProgram, worker_program
 from gcjax.parameter_server.worker_turns import Order, WorkerTurns, next_message
@@ -68,6 +69,8 @@ def work(
       Disconnected: if the server does not answer for so long.
     """
     check_setup(setup)
+    check_worker(address, security)
+    _validate.single_number("patience", patience)
     worker = _validate.integer("worker", worker, maximum=setup.num_workers - 1, hint="Workers are numbered from 0.")
     worker_process = _Worker(setup, worker, throttle or _no_throttle)
     layout = wire.layout_of(jax.eval_shape(setup.task.init, setup.init_key))

@@ -10,7 +10,7 @@ import pytest
 from experiments import live_members
 from gcjax import protocols
 from gcjax.parameter_server import Disconnected, Limits, Security, Server
-from gcjax.parameter_server.server import _check_security
+from gcjax.parameter_server.security import check_server
 from tests.parameter_server.runs import setup
 
 
@@ -48,7 +48,7 @@ def test_an_address_that_others_can_reach_needs_a_token_or_a_word(address, is_re
             if security != Security() or not is_refused
             else pytest.raises(ValueError, match="need a token in common; got none.*open_to_all")
         ):
-            _check_security(address, security)
+            check_server(address, security)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])

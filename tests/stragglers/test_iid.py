@@ -115,5 +115,5 @@ def test_bad_input_is_refused(factory, message):
 
 @pytest.mark.parametrize(("num_units", "num_workers"), [(0, 4), (4, 0), (2.5, 4)])
 def test_bad_counts_are_refused(num_units, num_workers):
-    with pytest.raises(ValueError, match="must be a whole number between 1 and 2147483647"):
+    with pytest.raises(ValueError, match="must be a whole number at least 1; got"):
         stragglers.sample_durations(stragglers.constant(), jax.random.key(0), num_units, num_workers)
