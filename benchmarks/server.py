@@ -24,8 +24,8 @@ from benchmarks.timing import Row, peak_mebibytes
 from gcjax import parameter_server, protocols, tasks
 from gcjax.parameter_server import Limits, Server, Setup
 from gcjax.parameter_server import flight as transport
-from gcjax.parameter_server.setups import fingerprint
 from gcjax.parameter_server.security import NO_SECURITY
+from gcjax.parameter_server.setups import fingerprint
 from gcjax.parameter_server.transport import Disconnected
 from gcjax.parameter_server.wire import Message
 

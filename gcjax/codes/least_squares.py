@@ -26,6 +26,13 @@ NUM_REFINEMENTS = 3
 """Of a dense solution: the first loses as many digits as the condition number has."""
 
 
+LEAST_ROUNDING = 4
+"""Units of rounding, relative to the largest singular value, below which another one counts as 0 in any case."""
+
+CLEARLY_LESS = 0.99
+"""Times a squared norm; above it, two are the same up to rounding."""
+
+
 class _Iterate(NamedTuple):
     """Where conjugate gradients stand.
 
@@ -102,16 +109,32 @@ def least_norm(matrix: jax.Array, target: jax.Array) -> jax.Array:
     """float[columns, L]: of all x that come closest to `matrix x = target`, the one of least norm.
 
     Shapes: matrix float[rows, columns], target float[rows, L], L right-hand sides. Singular values that are 0 up to
-    rounding count as 0.
+    rounding count as 0. How much that is cannot be told from a singular value: of two bounds, that is taken which
+    leaves less of the target. Some ill-conditioned matrices have singular values between them that are not 0.
     """
     left_vectors, singular_values, right_vectors = jnp.linalg.svd(matrix, full_matrices=False)
-    is_above_rounding = singular_values > jnp.finfo(matrix.dtype).eps * singular_values[0]
-    inverses = jnp.where(is_above_rounding, 1 / jnp.where(is_above_rounding, singular_values, 1), 0)
-    solution = jnp.zeros((matrix.shape[1], target.shape[1]), matrix.dtype)
-    for _ in range(NUM_REFINEMENTS):  # the first solves, the others solve for what it has left
-        remainder = target - matmul(matrix, solution)
-        solution = solution + matmul(right_vectors.T, inverses[:, None] * matmul(left_vectors.T, remainder))
-    return solution
+
+    def solution_above(cutoff: float) -> tuple[jax.Array, jax.Array]:
+        """(x float[columns, L], the squared norm of what it leaves, float[L]) with larger singular values alone.
+
+        `cutoff` is in units of rounding, relative to the largest.
+        """
+        is_above_rounding = singular_values > cutoff * jnp.finfo(matrix.dtype).eps * singular_values[0]
+        inverses = jnp.where(is_above_rounding, 1 / jnp.where(is_above_rounding, singular_values, 1), 0)
+        solution = jnp.zeros((matrix.shape[1], target.shape[1]), matrix.dtype)
+        remainder = target
+        for _ in range(NUM_REFINEMENTS):  # the first solves, the others solve for what it has left
+            solution = solution + matmul(right_vectors.T, inverses[:, None] * matmul(left_vectors.T, remainder))
+            remainder = target - matmul(matrix, solution)
+        return solution, jnp.sum(remainder**2, axis=0)
+
+    most_rounding = max(matrix.shape)  # as LAPACK and NumPy have it
+    solution, squared_norm = solution_above(most_rounding)
+    if most_rounding <= LEAST_ROUNDING:
+        return solution
+    bold_solution, bold_squared_norm = solution_above(LEAST_ROUNDING)
+    leaves_less = bold_squared_norm < CLEARLY_LESS * squared_norm  # where it is the same, the least norm counts
+    return jnp.where(leaves_less, bold_solution, solution)
 
 
 def _cgls_solver(assignment: Assignment, num_blocks: int, max_iterations: int) -> Callable[[jax.Array], jax.Array]:
