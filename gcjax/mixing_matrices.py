@@ -113,13 +113,26 @@ def metropolis_weights(graph: Any) -> np.ndarray:
         import networkx as nx
 
         adjacency = nx.to_numpy_array(graph, nodelist=sorted(graph.nodes), weight=None)
-    neighbours = np.asarray(adjacency, dtype=bool)
+    neighbours = _adjacency(adjacency)
     if neighbours.ndim != 2 or not np.array_equal(neighbours, neighbours.T):
         raise ValueError(
             f"Metropolis weights are of an undirected graph, whose adjacency matrix is symmetric; got {graph!r}. "
             "A directed graph needs a matrix of its own."
         )
     return _neighbour_weights(neighbours & ~np.eye(len(neighbours), dtype=bool))
+
+
+def _adjacency(values: Any) -> np.ndarray:
+    """The entries as booleans; a `ValueError` unless they are booleans, or finite numbers of which 0 is no edge."""
+    if isinstance(values, jax.Array) and jax.dtypes.issubdtype(values.dtype, jax.dtypes.extended):
+        array = np.array(None)  # keys of JAX are no numbers
+    else:
+        array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+        raise ValueError(
+            f"a graph must be a networkx.Graph, or bool[W, W], whether two workers are neighbours; got {values!r:.100}."
+        )
+    return array.astype(bool)
 
 
 def mixing_matrices(mixing: Any, num_workers: int, *, keeps_equal: bool = True) -> np.ndarray:

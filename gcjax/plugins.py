@@ -47,7 +47,7 @@ def _problem_of_import(entry_point: EntryPoint) -> str | None:
         return f"{error_prefix}: it must name a module, such as {entry_point.module}; got {entry_point.value}."
     earlier_entries = set(map(id, registry.outside_entries()))
     try:
-        import_module(entry_point.value)
+        import_module(entry_point.module)
     except (Exception, SystemExit) as error:
         # Those of this import whose module has not been imported to its end.
         registry.remove_outside_entries(
@@ -55,5 +55,5 @@ def _problem_of_import(entry_point: EntryPoint) -> str | None:
         )
         message = " ".join(str(error).split())
         reason = message if isinstance(error, ValueError) else f"{type(error).__name__}: {message}".rstrip(": ")
-        return f"{error_prefix}: its module {entry_point.value} cannot be imported. {reason}"
+        return f"{error_prefix}: its module {entry_point.module} cannot be imported. {reason}"
     return None

@@ -247,3 +247,11 @@ def _chunk(leader):
         return os.read(leader, 65536)
     except OSError:  # the other side has gone
         return b""
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_command_whose_output_is_closed_before_it_begins_works(closed):
+    command = f"{sys.executable} -m gcjax list --json {closed}>&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0 and not done.stderr
+    assert done.stdout.startswith("{") if closed == 2 else not done.stdout

@@ -120,6 +120,14 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_a_plugin_may_name_the_extra_that_it_needs(here, capsys):
+    own_scheme.write(here, {"with_extra.py": "import gcjax\n@gcjax.register('protocol')\ndef early():\n    'Early.'\n"})
+    own_scheme.install(here, extra="with_extra [some_extra]")
+    assert cli.main(["list", "protocol"]) == 0
+    said = capsys.readouterr()
+    assert not said.err and "early" in said.out
+
+
 @pytest.mark.parametrize("text", BROKEN)
 def test_a_broken_plugin_is_left_out_and_one_line_says_so(here, capsys, text):
     good = "import gcjax\n@gcjax.register('protocol')\ndef early():\n    'Early.'\n"

@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
       arguments: of the command line; those of this process if None.
     """
+    _open_closed_streams()
     with interrupts.end_on_signals(until_exit=arguments is None):
         options = parser().parse_args(arguments)
         if not internal_errors.is_traceback_wanted(getattr(options, "traceback", False)):
@@ -44,6 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Exception as error:
             return _status_after_printing(error, options)
         return status or 0
+
+
+def _open_closed_streams() -> None:
+    """Has stdout and stderr go nowhere if they were closed before the command began: Python has None for them then."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
 def _status_of_closed_output() -> int:

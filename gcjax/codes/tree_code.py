@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _validate
+from gcjax import _validate, memory
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, residual
 from gcjax.codes.completion import check_decodes_by_plan, joint_code
 from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT
@@ -74,6 +74,7 @@ def tree_code(code: GradientCode, *, num_layers: int) -> GradientCode:
     """
     _check_code(code)
     tree = Tree(code.assignment.num_workers, _validate.integer("num_layers", num_layers, minimum=1))
+    _check_fits(tree)
     assignment, factor_indices = _tree_assignment(tree, code.assignment)
     tolerance = MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks)
     full_load = jnp.int32(code.assignment.load)
@@ -122,6 +123,18 @@ def tree_code(code: GradientCode, *, num_layers: int) -> GradientCode:
         sent=lambda progress: check_progress(assignment, progress)[:, None] >= assignment.load,
         only_whole_loads=True, stays_exact=True,
     )  # fmt: skip
+
+
+def _check_fits(tree: Tree) -> None:
+    """Raises a `ValueError` if a coefficient of each layer for each worker does not fit into memory."""
+    num_workers = tree.num_layers if tree.num_children == 1 else 0
+    for layer in range(1, tree.num_layers + 1 if tree.num_children > 1 else 1):
+        num_workers += tree.num_children**layer
+        if num_workers > 2**40:
+            break
+    num_bytes = np.dtype(np.int32).itemsize * num_workers * tree.num_layers
+    description = f"coefficients of {num_workers} or more workers in {tree.num_layers} layers"
+    memory.check_fits(description, num_bytes, "Lower num_layers.")
 
 
 def code_completion(code: GradientCode, arrivals: jax.Array) -> jax.Array:

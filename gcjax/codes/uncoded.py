@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _validate
+from gcjax import _validate, memory
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.partial import partial
@@ -23,6 +23,8 @@ def uncoded(num_workers: int, *, load: int = 1) -> GradientCode:
     """
     num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     load = _validate.integer("load", load, minimum=1)
+    num_bytes = np.dtype(np.int32).itemsize * num_workers * load
+    memory.check_fits(f"{load} chunks of each of {num_workers} workers", num_bytes, "Lower num_workers or the load.")
     chunks = np.arange(num_workers * load, dtype=np.int32).reshape(num_workers, load)
     return partial(Assignment(chunks, num_workers * load))
 

@@ -39,13 +39,13 @@ def float4(*, block_size: int = 256) -> Compression:
         del rng_key
         blocks = blocks_of(flat, block_size)
         scale = jnp.max(jnp.abs(blocks), axis=1, keepdims=True)  # [blocks, 1], of blocks [blocks, block_size]
-        relative = jnp.abs(blocks) / jnp.where(scale == 0, 1, scale)  # in [0, 1]
-        value = jnp.zeros_like(relative)
-        # The largest 2^e for which `relative` is above the middle between it and the next smaller value; 0 for none.
+        value = jnp.zeros_like(blocks)
+        # The largest 2^e for which a number is above the middle between it and the next smaller value; 0 for none.
+        # Nothing is divided by the scale: the inverse of a large one counts as 0.
         for exponent in range(_SMALLEST_EXPONENT, 1):
             next_smaller = 0.0 if exponent == _SMALLEST_EXPONENT else 2.0 ** (exponent - 1)
             halfway = (2.0**exponent + next_smaller) / 2
-            value = jnp.where(relative > halfway, 2.0**exponent, value)
+            value = jnp.where(jnp.abs(blocks) > halfway * scale, 2.0**exponent, value)
         return (jnp.sign(blocks) * value * scale).reshape(-1)[: flat.size]
 
     def num_bytes(num_numbers: int, number_bytes: int) -> int:

@@ -71,7 +71,8 @@ def progressive_groups(
         group_by_level = jnp.asarray(_group_by_level(num_workers, order))
         whole_way = network if network.servers is None else _with_way_between_servers(network, network.servers)
         max_seconds = factor * num_rounds * (_median_round(durations, whole_way) if no_delay is None else no_delay)
-        rule = _trial_rule(group_by_level, num_rounds * num_workers, max_seconds)
+        units_of_trial = min(num_rounds * num_workers, np.iinfo(np.int32).max)
+        rule = _trial_rule(group_by_level, units_of_trial, max_seconds)
         trials = event_schedule(rule, durations, whole_way)
         return trials if network.servers is None else _arriving_at_groups(trials, network)
 

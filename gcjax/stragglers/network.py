@@ -313,7 +313,8 @@ def _shares_of(seconds: Any, share: float | np.ndarray) -> Any:
     if np.ndim(share) == 0:
         return seconds * share
     dtype = jnp.result_type(seconds, float)
-    return jnp.asarray(seconds, dtype) * jnp.asarray(share, dtype)
+    shares = jnp.asarray(share, dtype)
+    return jnp.where(shares == 0, 0, jnp.asarray(seconds, dtype) * shares)  # also where a message never arrived
 
 
 def _check_one_link(name: str, value: Any) -> None:
@@ -342,5 +343,7 @@ def _valid_seconds(name: str, value: Any) -> Any:
 
 
 def _sequence_as_array(value: Any) -> Any:
-    """A tuple or list as an array, anything else as it is."""
+    """A tuple or list as an array, a whole number as a float, anything else as it is."""
+    if isinstance(value, (int, np.integer)):
+        return float(value)
     return jnp.asarray(value, jnp.result_type(float)) if isinstance(value, (tuple, list)) else value

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gcjax import codes
+from gcjax import codes, memory
 from gcjax.codes import assignments
 from tests.codes.helpers import KEY, completion, decoded
 
@@ -124,3 +124,22 @@ def test_bad_input():
         codes.tree_code(3, num_layers=2)
     with pytest.raises(ValueError, match="num_layers must be a whole number at least 1; got 0"):
         codes.tree_code(codes.uncoded(2), num_layers=0)
+
+
+@pytest.mark.parametrize(("num_children", "num_layers"), [(1, 10**6), (2, 40), (2, 10**6), (2, 2**31 - 1)])
+def test_a_tree_that_does_not_fit_into_memory_is_refused_at_once(num_children, num_layers):
+    with pytest.raises(ValueError, match=rf"in {num_layers} layers must fit into memory; .* Lower num_layers"):
+        codes.tree_code(codes.uncoded(num_children), num_layers=num_layers)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: codes.uncoded(2**31 - 1, load=2**20),
+        lambda: assignments.bernoulli(2**31 - 1, num_chunks=4, load=2, rng_key=KEY),
+    ],
+)
+def test_codes_that_do_not_fit_into_memory_are_refused(make, monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 2**30)
+    with pytest.raises(ValueError, match="must fit into memory"):
+        make()

@@ -337,3 +337,20 @@ def test_what_is_kept_in_error_feedback_is_not_rounded_to_a_short_type():
     first = compression.init(key, message), jnp.zeros(2, jnp.float32)
     (state, sent), _ = jax.lax.scan(send, first, length=4096)
     np.testing.assert_array_equal(sent + state.residual, [4096.0, 4.0])
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e19, 1e30])
+def test_powersgd_does_the_same_with_large_and_small_messages(size):
+    compression, matrix = C.powersgd(rank=2), jax.random.normal(KEY, (12, 9))
+    state = scaled_state = compression.init(KEY, matrix)
+    for number in range(4):
+        key = jax.random.fold_in(KEY, number)
+        expected, state = compression.compress(matrix, state, key)
+        large_or_small, scaled_state = compression.compress(size * matrix, scaled_state, key)
+        np.testing.assert_allclose(large_or_small / size, expected, rtol=2e-3, atol=1e-4)
+
+
+def test_float4_keeps_the_largest_numbers_there_are():
+    message = jnp.array([3e38, -3e38, 1.6e38, 0.0], jnp.float32)
+    kept = jax.jit(lambda m: C.float4().compress(m, (), KEY)[0])(message)
+    np.testing.assert_allclose(kept, [3e38, -3e38, 1.5e38, 0.0], rtol=1e-6)

@@ -131,6 +131,11 @@ def test_a_shared_link_with_messages_of_two_sizes_by_hand(protocol):
     np.testing.assert_allclose(protocol(jnp.ones((2, 2)), smaller).finish[0], [4.0, 4.5])
 
 
+def test_a_message_without_a_size_arrives_at_once_however_slow_the_link():
+    network = stragglers.constant_network(upload=(1.0, np.inf)).validated(2).with_smaller_messages(np.array([1.0, 0.0]))
+    np.testing.assert_array_equal(network.arrivals_at_server(jnp.zeros(2)), [1.0, 0.0])
+
+
 def test_who_has_no_bits_is_not_charged_and_does_not_hold_anybody_up():
     """The code leaves it out; the round ends with the messages of the others."""
     noise = codes.quantisation_noise(3, scale=2.0)

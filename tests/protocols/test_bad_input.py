@@ -433,3 +433,28 @@ def test_durations_of_few_bits_become_float32(traced):
 def test_old_keys_are_keys():
     one, other = (P.random_groups(9, num_groups=2, rng_key=key(3)) for key in (jax.random.key, jax.random.PRNGKey))
     assert one == other
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        np.full((W, W), np.nan), np.full((W, W), np.inf), np.full((W, W), "0"), np.ones((W, W)) * 1j, jax.random.key(1),
+        [["a"]],
+    ],
+    ids=["nan", "inf", "text", "complex", "key", "list"],
+)  # fmt: skip
+def test_what_is_no_graph_is_refused(graph):
+    for use in (lambda: P.hop(graph=graph)(tied_durations(0)), lambda: P.metropolis_weights(graph)):
+        with pytest.raises(ValueError, match=r"a graph must be a networkx.Graph, or bool\[W, W\]"):
+            use()
+
+
+def test_numbers_as_large_as_can_be_are_those_that_bound_nothing():
+    durations, largest = tied_durations(0), 2**31 - 1
+    waits_for_one = P.hop(num_backup=W)(durations)
+    np.testing.assert_array_equal(P.hop(num_backup=largest)(durations).time, waits_for_one.time)
+    one_trial = P.progressive_groups(num_rounds=largest, no_delay=1.0)(durations)
+    np.testing.assert_array_equal(one_trial.time, P.progressive_groups(num_rounds=T, no_delay=1.0)(durations).time)
+    network = stragglers.constant_network(latency=2**63)
+    with pytest.raises(ValueError, match="cannot tell times near .* Set jax_enable_x64"):
+        P.bsp()(durations, network)

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from gcjax import _validate
+from gcjax import _validate, memory
 from gcjax.codes.base import Assignment, host_generator
 
 
@@ -28,6 +28,8 @@ def bernoulli(
     num_workers = _validate.integer("num_workers", num_workers, minimum=1)
     num_chunks = _validate.integer("num_chunks", num_chunks, minimum=1)
     _validate.single_number("load", load, above=True, maximum=num_chunks)
+    num_bytes = np.dtype(np.int64).itemsize * num_workers
+    memory.check_fits(f"the loads of {num_workers} workers", num_bytes, "Lower num_workers.")
     rng = host_generator(rng_key)
     loads = rng.binomial(num_chunks, load / num_chunks, size=num_workers)
     if regularised:

@@ -99,7 +99,7 @@ def _time_enough_heard(exchange: Exchange, finish: jax.Array, num_backup: int) -
     finish_of_heard, is_heard = exchange.of_heard(finish)
     if num_backup == 0:
         return jnp.max(jnp.where(is_heard, finish_of_heard, 0), axis=1)
-    num_needed = is_heard.sum(axis=1) - num_backup
+    num_needed = is_heard.sum(axis=1) - min(num_backup, is_heard.shape[1])
     sorted_finish = jnp.sort(jnp.where(is_heard, finish_of_heard, jnp.inf), axis=1)
     last_needed = jnp.take_along_axis(sorted_finish, (num_needed - 1).clip(0)[:, None], axis=1)[:, 0]
     return jnp.where(num_needed > 0, last_needed, 0)
