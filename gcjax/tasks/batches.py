@@ -52,6 +52,7 @@ def sampling(
       ValueError: if the batch size is not a whole number above zero, or a whole chunk is asked for
         without local data.
     """
+    local_data = _validate.boolean("local_data", local_data)
     if batch_size is not None:
         batch_size = _validate.integer("batch_size", batch_size, minimum=1)
     elif not local_data:
@@ -60,7 +61,7 @@ def sampling(
             f"got local_data={local_data}. Pass local_data=True, or a batch_size."
         )
     max_chunk_size = -(-num_examples // num_chunks)
-    return _cached_sampling(num_examples, max_chunk_size, num_chunks, batch_size, bool(local_data), augmentation)
+    return _cached_sampling(num_examples, max_chunk_size, num_chunks, batch_size, local_data, augmentation)
 
 
 @functools.lru_cache(maxsize=64)

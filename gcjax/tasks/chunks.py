@@ -57,8 +57,12 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
       num_chunks: N.
 
     Raises:
-      ValueError: if there are more chunks than examples, or they are no real numbers, or beyond int32.
+      ValueError: if there are more chunks than examples, or not as many targets, or they are no real numbers, or beyond
+        int32.
     """
+    inputs, targets = np.asarray(inputs), np.asarray(targets)
+    if inputs.ndim == 0 or inputs.shape[:1] != targets.shape[:1]:
+        raise ValueError(f"there must be as many targets as inputs; got shapes {inputs.shape} and {targets.shape}.")
     num_examples = len(inputs)
     hint = "Every chunk needs at least one training example."
     num_chunks = _validate.integer("num_chunks", num_chunks, minimum=1, maximum=num_examples, hint=hint)

@@ -218,9 +218,10 @@ def network(
     options: dict[str, Any] = {}
     if hidden is not None:
         options["hidden"] = tuple(
-            _validate.integer("an entry of hidden", layer_width, minimum=1) for layer_width in hidden
+            _validate.integer("an entry of hidden", layer_width, minimum=1)
+            for layer_width in _validate.sequence("hidden", hidden)
         )
-    if _validate.number("dropout", dropout, maximum=1.0) > 0:
+    if _validate.single_number("dropout", dropout, maximum=1.0) > 0:
         options["dropout"] = float(dropout)
     if width is not None:
         options["width"] = _validate.integer("width", width, minimum=1)

@@ -110,3 +110,11 @@ def test_each_unit_and_each_chunk_of_a_round_has_a_key_of_its_own_for_augmentati
         drawn_with = jax.vmap(lambda i, j: jax.random.fold_in(jax.random.fold_in(KEY, i), j))(first, second)
         everything = np.concatenate([seen, jax.random.key_data(drawn_with)])
         assert len(np.unique(everything, axis=0)) == 24
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets"), [(None, np.arange(3)), (np.arange(3), None), (5, 5), ([1, 2], [1, 2, 3])]
+)
+def test_as_many_targets_as_inputs_are_split(inputs, targets):
+    with pytest.raises(ValueError, match="there must be as many targets as inputs; got shapes"):
+        split(inputs, targets, 1)
