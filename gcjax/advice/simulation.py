@@ -26,6 +26,7 @@ from gcjax.codes.base import GradientCode
 from gcjax.protocols.base import Protocol, code_of_messages
 from gcjax.protocols.compiled_schedules import on_cpu
 from gcjax.protocols.schedule import Schedule
+from gcjax.protocols.simulation.rules import Rule
 from gcjax.stragglers.network import Network
 
 _MAX_UNITS = 4_000_000  # simulated at once; a unit takes some 100 bytes
@@ -77,10 +78,24 @@ def units_of_measured_step(scheme: Scheme, num_workers: int) -> tuple[int, float
 
 
 def num_warmup_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
-    """The steps that are simulated before a block; none where every commit begins anew from the newest parameters."""
-    staleness_bound = scheme.protocol.max_staleness  # W -> commits; None without a bound
-    begins_anew_each_commit = staleness_bound is not None and staleness_bound(num_workers) == 0
-    return scheme.warmup_steps if begins_anew_each_commit else max(scheme.warmup_steps, block_steps)
+    """The steps that are simulated before a block; none where everybody begins anew at every commit."""
+    begins_anew = _all_begin_anew_at_commits(scheme.protocol, num_workers)
+    return scheme.warmup_steps if begins_anew else max(scheme.warmup_steps, block_steps)
+
+
+def _all_begin_anew_at_commits(protocol: Protocol, num_workers: int) -> bool:
+    """Whether nobody goes on at a commit with work on older parameters.
+
+    Where all that a commit takes is of the newest ones, that is so unless the server turns messages of older ones away,
+    as in Rennala SGD: then they were worked on meanwhile.
+    """
+    if protocol.max_staleness is None or protocol.max_staleness(num_workers) > 0:
+        return False
+    try:
+        rule = None if protocol.rule is None else protocol.rule(num_workers)
+    except ValueError:  # it is not served; those that are not and have no staleness make rounds
+        return True
+    return rule is None or rule.accepts is Rule._field_defaults["accepts"]
 
 
 def has_uneven_commits(scheme: Scheme, seconds: np.ndarray, block_steps: int) -> bool:

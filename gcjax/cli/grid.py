@@ -97,7 +97,7 @@ def _check_values_differ(name: str, values: Sequence[str]) -> None:
     for text in values:
         try:
             value = repr(ast.literal_eval(text))
-        except (ValueError, SyntaxError):  # a reference, as @bsp
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # a reference, or what gin refuses
             value = text
         if value in text_of_value:
             raise ValueError(f"--over needs each value of {name} once; got {text_of_value[value]} and {text}.")

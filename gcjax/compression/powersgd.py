@@ -74,13 +74,17 @@ def powersgd(*, rank: int) -> Compression:
                 estimates.append(leaf)
                 continue
             matrix = leaf.reshape(-1, leaf.shape[-1]).astype(float32_at_least(leaf))  # [n, m]
+            # By a power of 2, which changes no digit: products with the factor of a large message would overflow.
+            _, exponent = jnp.frexp(jnp.max(jnp.abs(matrix), initial=0))
+            matrix = jnp.ldexp(matrix, -exponent)
             # [n, r], with orthonormal columns; the estimate is the matrix projected onto these.
             left, _ = jnp.linalg.qr(
                 _product_without_zero_columns(matrix, next(old_factors), jax.random.fold_in(rng_key, index))
             )
             right = matmul(matrix.T, left)  # [m, r]
-            new_factors.append(_near_1(right))
-            estimates.append(matmul(left, right.T).reshape(leaf.shape).astype(leaf.dtype))
+            new_factors.append(right)
+            estimate = jnp.ldexp(matmul(left, right.T), exponent)
+            estimates.append(estimate.reshape(leaf.shape).astype(leaf.dtype))
         return jax.tree.unflatten(structure, estimates), Factors(tuple(new_factors))
 
     def num_bytes(message: Any) -> int:
@@ -88,15 +92,6 @@ def powersgd(*, rank: int) -> Compression:
         return sum(_numbers_sent(leaf, rank) * leaf.dtype.itemsize for leaf in jax.tree.leaves(message))
 
     return Compression(init, compress, num_bytes, is_contraction=True)
-
-
-def _near_1(factor: jax.Array) -> jax.Array:
-    """The factor divided by a power of 2, so that its products with large messages do not overflow.
-
-    Its columns span what they did, to the bit.
-    """
-    _, exponent = jnp.frexp(jnp.max(jnp.abs(factor)))
-    return jnp.ldexp(factor, -exponent)
 
 
 def _product_without_zero_columns(matrix: jax.Array, factor: jax.Array, rng_key: jax.Array) -> jax.Array:

@@ -84,13 +84,13 @@ def qsgd(*, levels: int | Sequence[int] | np.ndarray, bucket_size: int = 512) ->
 def _valid_levels(levels: Any) -> int | np.ndarray:
     """int64[W], the levels of each worker, or one int for all; raises `ValueError` for anything else."""
     if not _validate.is_traced(levels) and np.ndim(levels) == 0:
-        return _validate.integer("levels", levels, minimum=1)
+        return _validate.integer("levels", levels, minimum=1, maximum=None)
     if _validate.is_traced(levels) or np.ndim(levels) != 1 or not np.size(levels):
         raise ValueError(
             "levels must be one whole number, or int[W], one a worker, which is known before anything is compiled; got "
             f"{levels!r}."
         )
-    _validate.whole("levels of each worker", levels)
+    _validate.whole("levels of each worker", levels, maximum=None)
     if not np.any(levels):
         raise ValueError(f"levels must be above 0 for some worker, or nobody sends anything; got {levels!r}.")
     return np.asarray(levels, np.int64)

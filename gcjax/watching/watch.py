@@ -89,7 +89,8 @@ def watch(
         raise ValueError(f"step must be callable; got {step!r}.")
     if not (report is None or callable(report)):
         raise ValueError(f"report must be a function of one report, or None; got {report!r}.")
-    if not name or set(name) & set("./\\*?["):
+    _validate.boolean("waits", waits)
+    if not isinstance(name, str) or not name or set(name) & set("./\\*?["):
         raise ValueError(f"name must be part of a file's name, without . / \\ * ? [; got {name!r}.")
     _validate.single_number("every", every, above=True, finite=True)
     start = _validate.integer("start", start)

@@ -452,3 +452,14 @@ def test_a_window_rises_and_falls_and_its_integral_is_its_length():
     whole = Window(jnp.float32(0), jnp.float32(5), None)
     assert jax.jit(whole.ramped_weight)(jnp.array([0.0, 1.0, 5.0, 6.0])).tolist() == [0, 1, 1, 0]
     assert jax.jit(whole.weighted_seconds)(jnp.array([1.0, 4.0]), jnp.array([3.0, 9.0])).tolist() == [2, 1]
+
+
+def test_short_blocks_begin_as_in_the_midst_of_a_run_where_older_work_goes_on():
+    seconds, rennala = np.random.default_rng(0).exponential(size=(256, 4)) + 0.5, protocols.rennala(num_contributions=4)
+    schedule = jax.device_get(rennala(seconds.astype(np.float32)))
+    is_commit = schedule.time <= schedule.horizon
+    seconds_per_commit = schedule.time[is_commit].max() / is_commit.sum()
+    advice = advise(seconds, schemes={"Rennala": rennala}, block_steps=8)
+    (estimate,) = (row.seconds for row in advice.schemes if row.scheme.name == "Rennala")
+    assert estimate.low < seconds_per_commit < estimate.high
+    assert abs(estimate.value / seconds_per_commit - 1) < 0.04  # blocks in which all begin together have 8 % less

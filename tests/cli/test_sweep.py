@@ -40,6 +40,7 @@ def test_a_parameter_twice_is_refused():
     [
         ("ssp.staleness=3,4,3", "each value of ssp.staleness once; got 3 and 3"),
         ("sgd.learning_rate=0.1,@a,0.10", "each value of sgd.learning_rate once; got 0.1 and 0.10"),
+        ("study.target={[]: 1},{[]: 1}", r"each value of study.target once; got \{\[\]: 1\} and"),
         ("study.target=@a,@b,@a", "each value of study.target once; got @a and @a"),
         (f"a.b=1,'{'x' * 300}'", "200 bytes"),
     ],

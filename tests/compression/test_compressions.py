@@ -339,7 +339,7 @@ def test_what_is_kept_in_error_feedback_is_not_rounded_to_a_short_type():
     np.testing.assert_array_equal(sent + state.residual, [4096.0, 4.0])
 
 
-@pytest.mark.parametrize("size", [1e-30, 1e19, 1e30])
+@pytest.mark.parametrize("size", [1e-30, 1e19, 1e37])
 def test_powersgd_does_the_same_with_large_and_small_messages(size):
     compression, matrix = C.powersgd(rank=2), jax.random.normal(KEY, (12, 9))
     state = scaled_state = compression.init(KEY, matrix)

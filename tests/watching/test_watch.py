@@ -331,6 +331,8 @@ def test_what_goes_wrong_beside_the_loop_is_said_and_does_not_end_it(tmp_path, m
         ({"step": 3}, "step must be callable; got 3"),
         ({"report": 3}, "report must be a function of one report, or None; got 3"),
         ({"name": "a/b"}, "name must be part of a file's name"),
+        ({"name": 3}, "name must be part of a file's name, .*; got 3"),
+        ({"waits": "no"}, "waits must be True or False; got 'no'"),
         ({"every": 0.0}, "every must be above 0 and finite; got 0"),
         ({"start": -1}, "start must be a whole number at least 0; got -1"),
     ],
