@@ -136,7 +136,7 @@ class ChaosRun:
         def work():
             return parameter_server.work(
                 setup(self.protocol),
-                "memory",
+                "memory:1",
                 worker=worker,
                 throttle=lambda worker, unit: 0.002 * (1 + worker % 2),
                 patience=1.0,
