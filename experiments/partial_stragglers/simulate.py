@@ -14,9 +14,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import threadpoolctl
 
 from experiments.partial_stragglers import systems
-from experiments.partial_stragglers.arrival_decoder import arrival_decoder
+from experiments.partial_stragglers.optimal_decoding import optimal_errors
 from gcjax import codes
 from gcjax.codes import assignments, diagnostics
 from gcjax.stragglers import StragglerModel, sample_durations
@@ -105,8 +106,8 @@ def original_errors(code: codes.GradientCode) -> Callable[[jax.Array, jax.Array]
     """
     plan_of_full_loads = jax.jit(code.plan)(jnp.asarray(code.assignment.loads))
     message_coefficients = np.asarray(plan_of_full_loads.encode)[:, 0]  # float[W, K, L], of the one message
-    decode = arrival_decoder(code.assignment, message_coefficients)
-    return lambda order, counts: decode(order, counts).residual
+    errors = optimal_errors(code.assignment, message_coefficients)
+    return lambda order, counts: jnp.asarray(errors(order, counts))
 
 
 def estimate(code: codes.GradientCode, deadlines: Sequence[float]) -> Errors:
@@ -136,14 +137,17 @@ def _arrival_order_and_counts(
 
 
 def side_by_side(functions: dict[Key, Callable[[], jax.Array]]) -> dict[Key, jax.Array]:
-    """Key -> what its function returns; called in as many threads as there are cores: most keep one core busy."""
+    """Key -> what its function returns; called in as many threads as there are cores: most keep one core busy.
+
+    Products and factors of NumPy and SciPy run in the thread that calls them meanwhile, as more would be in its way.
+    """
     has_float64 = jnp.result_type(float) == np.float64  # this setting of JAX belongs to a thread
 
     def call(function: Callable[[], jax.Array]) -> jax.Array:
         with jax.enable_x64(has_float64):
             return jax.block_until_ready(function())
 
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
+    with threadpoolctl.threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(os.cpu_count()) as threads:
         return dict(zip(functions, threads.map(call, functions.values()), strict=True))
 
 
