@@ -11,6 +11,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+_READ_IN_SEQUENCE = 6
+"""So many arrays one conditional reads on a CPU.
+
+XLA does up to eight operations of a branch one after the other. More it shares among threads, and handing them over
+takes longer than reading a few rows.
+"""
+
 
 @jax.custom_batching.custom_vmap
 def max_over_runs(count: jax.Array) -> jax.Array:
@@ -95,5 +102,19 @@ def read_first(count: jax.Array, read: Callable[[Any], Any], state: Any) -> Any:
       read: pure function of the state.
       state: a pytree of arrays.
     """
-    zero_result = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(read, state))
-    return jax.lax.cond(max_over_runs(count) >= 0, read, lambda state: zero_result, state)
+    shapes, structure = jax.tree.flatten(jax.eval_shape(read, state))
+    has_count = max_over_runs(count) >= 0
+
+    def read_part(part: slice) -> list[jax.Array]:
+        """The arrays with these numbers among the leaves of the result."""
+        return jax.lax.cond(
+            has_count,
+            lambda state: jax.tree.leaves(read(state))[part],
+            lambda state: [jnp.zeros(x.shape, x.dtype) for x in shapes[part]],
+            state,
+        )
+
+    size = _READ_IN_SEQUENCE if jax.default_backend() == "cpu" else len(shapes)
+    return jax.tree.unflatten(
+        structure, [x for first in range(0, len(shapes), size) for x in read_part(slice(first, first + size))]
+    )

@@ -66,22 +66,16 @@ def _values_after_averaging_of_two(members: jax.Array, matrix: jax.Array, values
     are [W, ...].
     """
 
-    def averages_of_row(values: Any) -> list[Any]:
-        """The new rows of the two members, int32[2], by `matrix` float[2, 2]; pytrees without the axis of workers."""
-        values_of_first, values_of_second = (
+    def rows_of_members(values: Any) -> list[Any]:
+        """The rows of the two members, int32[2]: pytrees without the axis of workers."""
+        return [
             jax.tree.map(lambda x, w=worker: jax.lax.dynamic_index_in_dim(x, w, keepdims=False), values)
             for worker in members
-        )
-        return [
-            jax.tree.map(
-                lambda x, y, f=factors: f[0].astype(x.dtype) * x + f[1].astype(y.dtype) * y,
-                values_of_first,
-                values_of_second,
-            )
-            for factors in matrix
         ]
 
-    for worker, row in zip(members, read_first(members[0], averages_of_row, values), strict=True):
+    rows = read_first(members[0], rows_of_members, values)
+    for worker, factors in zip(members, matrix, strict=True):
+        row = jax.tree.map(lambda x, y, f=factors: f[0].astype(x.dtype) * x + f[1].astype(y.dtype) * y, *rows)
         values = jax.tree.map(
             lambda x, new, w=worker: jax.lax.dynamic_update_index_in_dim(x, new, w, axis=0), values, row
         )
