@@ -130,22 +130,20 @@ def _changes_one_by_one(
       The sum of the weighted changes, the local parameters of all owners after it (without room; they are there, if
       there was some), and the mean loss of each contribution, float[C].
     """
-    has_steps = steps.num_steps > 0
-    num_contributions = has_steps.sum(dtype=jnp.int32)
+    num_so_far = jnp.cumsum(steps.num_steps > 0, dtype=jnp.int32)  # [C], contributions up to each column, it included
+    num_contributions = num_so_far[-1]
     params_to_read, room = local_states.params, local_states.room
     if room is not None:
         is_somebody_missing = num_contributions < program.owner_of_worker.size  # who keeps its parameters
         room = run_if(is_somebody_missing, lambda room: params_to_read, room)
         local_states = local_states._replace(params=room, room=None)
-    order_with_padding_last = jnp.argsort(~has_steps, stable=True) if has_steps.size > 1 else jnp.arange(has_steps.size)
 
     def add_change(i: jax.Array, carry: tuple[Any, LocalState, jax.Array]) -> tuple[Any, LocalState, jax.Array]:
-        """Adds the weighted change of the i-th of `steps`; a run of a vmap that has fewer stays as it is.
-
-        The i-th is number `order_with_padding_last[i]`.
-        """
+        """Adds the weighted change of the i-th contribution; a run of a vmap that has fewer stays as it is."""
         change_sum, local_states, losses = carry
-        steps_of_one = jax.tree.map(lambda x: x[order_with_padding_last[i]], steps)
+        is_contribution = i < num_contributions
+        column = (num_so_far <= i).sum(dtype=jnp.int32)  # C, which no array has, if there are fewer
+        steps_of_one = jax.tree.map(lambda x: x[column], steps)
         any_member = steps_of_one.worker.max().clip(0)  # the max, as padding may stand before the workers
         owner = program.owner_of_worker[any_member]
 
@@ -160,15 +158,16 @@ def _changes_one_by_one(
         else:
             beginning = read_first(steps_of_one.num_steps, begin, local_states)  # before anything is written
         change, new_state, loss = change_after_beginning(program, inputs, beginning, steps_of_one)
-        new_state = select_active(i < num_contributions, new_state, read_slot(local_states, owner))
+        new_state = select_active(is_contribution, new_state, read_slot(local_states, owner))
         local_states = write_slot(local_states, owner, new_state)
-        losses = losses.at[order_with_padding_last[i]].set(loss)
-        return jax.tree.map(jnp.add, change_sum, change), local_states, losses
+        losses = losses.at[column].set(loss, mode="drop")
+        new_sum = jax.tree.map(jnp.add, change_sum, change)
+        return select_active(is_contribution, new_sum, change_sum), local_states, losses
 
     zero_change = zero_sum(inputs.versions.params)
-    zero_losses = jnp.zeros(has_steps.size, steps.weight.dtype)
+    zero_losses = jnp.zeros(num_so_far.size, steps.weight.dtype)
     carry = zero_change, local_states, zero_losses
-    if has_steps.size == 1:  # a commit of one column has its contribution
+    if num_so_far.size == 1:  # a commit of one column has its contribution
         return add_change(jnp.zeros((), jnp.int32), carry)
     return jax.lax.fori_loop(0, max_over_runs(num_contributions), add_change, carry)
 
