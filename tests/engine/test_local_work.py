@@ -383,10 +383,9 @@ def compiled_during(function):
             forget(listen)
 
 
-BATCHED = ["worker_busy"]
+BATCHED = ["stsyn"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", some(BATCHED, [n for n in PROTOCOLS if n not in BATCHED]))
 @pytest.mark.promotes  # optax.adamw does
 def test_a_batch_is_the_loop_and_a_second_run_compiles_nothing(name, x64):
