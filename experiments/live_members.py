@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from experiments.pause_process import interrupted
 from gcjax import config, parameter_server, progress
+from gcjax.config.errors import without_gin_suffixes
 from gcjax.parameter_server import flight
 from gcjax.parameter_server.wire import Message
 
@@ -83,7 +84,10 @@ def member(text: str, worker: int, address: str, token: str, patience: float) ->
         config_file = Path(folder) / "config.gin"
         config_file.write_text(text)
         config.load(config_file)
-        config.run_loaded(Path(folder), progress.silent())
+        try:
+            config.run_loaded(Path(folder), progress.silent())
+        except parameter_server.Disconnected as error:
+            raise parameter_server.Disconnected(without_gin_suffixes(str(error))) from error
 
 
 def take_part(cases: Sequence[Case], place: Place, *, pace: float, stop_seconds: float) -> None:

@@ -179,6 +179,10 @@ def test_what_libraries_say_of_a_full_disk():
 def test_a_process_that_was_ended_is_no_unforeseen_error():
     sentence = machine_errors.explanation(parameter_server.WorkerError("worker 1: signal 9 has ended it"))
     assert sentence == "A process that the command has started ended with an error: worker 1: signal 9 has ended it"
+    suffix = "\n  In call to configurable 'run' (<function run at 0x7fe730cfdd00>)"
+    assert (
+        machine_errors.explanation(parameter_server.WorkerError(f"worker 1: signal 9 has ended it{suffix}")) == sentence
+    )
 
 
 @pytest.mark.slow

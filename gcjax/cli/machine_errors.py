@@ -25,7 +25,10 @@ def explanation(error: BaseException) -> str | None:
         if _is_without_device(cause):
             return _no_device_sentence(str(cause).splitlines())
         if isinstance(cause, ChildProcessError):
-            return f"A process that the command has started ended with an error: {cause}"
+            from gcjax.config.errors import without_gin_suffixes  # with gin, which `gcjax --help` need not load
+
+            said = without_gin_suffixes(str(cause))
+            return f"A process that the command has started ended with an error: {said}"
     return None
 
 

@@ -47,7 +47,7 @@ def errors_in_words(binding: str = "", file: Path | None = None) -> Iterator[Non
         message = explanation(str(error))
         if message is None and not isinstance(error, ValueError):
             raise
-        raise ValueError((message or _without_gin_suffixes(str(error))) + config_place_text(str(error))) from error
+        raise ValueError((message or without_gin_suffixes(str(error))) + config_place_text(str(error))) from error
     except RecursionError as error:
         if _CONFIGURABLE_CALL.search(str(error)):  # of what a config has called: a mistake in there
             raise
@@ -137,11 +137,11 @@ def _open_bracket_line(file: Path) -> int | None:
 
 def first_line(error: BaseException) -> str:
     """The first line of what an error says, without what gin adds, as a sentence; its type if it says nothing."""
-    line = (_without_gin_suffixes(str(error)).splitlines() or [type(error).__name__])[0]
+    line = (without_gin_suffixes(str(error)).splitlines() or [type(error).__name__])[0]
     return f"{line[:300].rstrip('.')}."
 
 
-def _without_gin_suffixes(message: str) -> str:
+def without_gin_suffixes(message: str) -> str:
     """The message without the lines of the config and the calls of configurables that gin appends."""
     return _CONFIGURABLE_CALL.sub("", PLACE.sub("", message)).strip()
 
@@ -161,7 +161,7 @@ def config_place_text(message: str) -> str:
                 f"{configurable_call['scope'] + '/' if configurable_call['scope'] else ''}{configurable_call['name']}"
             )
             return (
-                f"\n  (in {scoped_name}{bound_values.bindings_in_message(_without_gin_suffixes(message), scoped_name)})"
+                f"\n  (in {scoped_name}{bound_values.bindings_in_message(without_gin_suffixes(message), scoped_name)})"
             )
     return ""
 

@@ -19,9 +19,9 @@ from gcjax.codes.base import Coding, GradientCode, check_code, check_progress
 from gcjax.engine.collectives import all_sum, estimate_from_messages, sum_over_devices
 from gcjax.engine.gradients import Estimate, RoundInputs, chunk_batch, chunk_loss, mean_from_sums, weighted_loss
 from gcjax.engine.layout import Layout
-from gcjax.engine.losses import Losses, loss_forms, weighted_sum
+from gcjax.engine.losses import Losses, check_loss, loss_forms, weighted_sum
 from gcjax.engine.messages import chunk_weights, gradient_from_blocks, worker_messages
-from gcjax.engine.spread import mesh_with_axis, on_each_device, pad_leading_axis
+from gcjax.engine.spread import check_auto_axes, mesh_with_axis, on_each_device, pad_leading_axis
 from gcjax.tasks.base import Task
 
 
@@ -56,7 +56,8 @@ def coded_value_and_grad(
 
     Args:
       loss: `(params, chunk, *args) -> float[]`, the mean loss of a chunk; or `float[B]`, the losses of its
-        examples. With the latter all chunks of a device go through one backward pass as one batch, which is fastest.
+        examples. With the latter all chunks of a device go through one backward pass as one batch, which is fastest;
+        a loss that draws at random must then draw by what is in the chunk, as all its holders must draw the same.
       code: the gradient code.
       mesh: has the axis; along other axes parameters may be sharded as they like.
       axis: of the workers. Several workers share a device where there are more of them.
@@ -92,6 +93,9 @@ def coded_value_and_grad(
       (1.5, True)
     """
     check_code(code, "coded_value_and_grad")
+    check_loss(loss)
+    if message_dtype is not None and not jnp.issubdtype(jnp.dtype(message_dtype), jnp.floating):
+        raise ValueError(f"message_dtype must be a type of floats, such as jnp.bfloat16; got {message_dtype!r}.")
     auto_mesh = mesh_with_axis(mesh, axis)
     estimate = estimate_on_mesh(
         loss_forms(loss, has_aux), code, auto_mesh, axis, message_dtype=message_dtype, accumulate=accumulate
@@ -113,6 +117,7 @@ def coded_value_and_grad(
 
     def checked_step(params: Any, batch: Any, progress: Any, *args: Any) -> tuple[Any, Any, CodedInfo]:
         """(value, gradient, info) that `step`, compiled, gives, once the arguments have been checked."""
+        check_auto_axes((params, batch, progress, args))
         check_batch(batch, code, auto_mesh, axis)
         return compiled_step(params, batch, check_progress(code.assignment, progress), args)
 
@@ -220,6 +225,7 @@ def shard_chunks(chunks: Any, code: GradientCode, mesh: Mesh, axis: str = "worke
     Raises:
       ValueError: if there are not N chunks, or the mesh has no such axis.
     """
+    check_code(code, "shard_chunks")
     sharding = NamedSharding(mesh_with_axis(mesh, axis), PartitionSpec(axis))
     chunk_of_slot = _chunk_of_slot(code, mesh.shape[axis])
 
@@ -305,12 +311,12 @@ def check_batch(batch: Any, code: GradientCode, mesh: Mesh, axis: str) -> None:
     num_workers, load, num_devices = code.assignment.num_workers, code.assignment.load, mesh.shape[axis]
     padded_workers = num_workers + -num_workers % num_devices
     for path, leaf in jax.tree.leaves_with_path(batch):
-        name = f"batch{jax.tree_util.keystr(path)}"
-        if leaf.ndim < 2 or leaf.shape[0] not in (num_workers, padded_workers) or leaf.shape[1] != load:
+        name, shape = f"batch{jax.tree_util.keystr(path)}", np.shape(leaf)
+        if len(shape) < 2 or shape[0] not in (num_workers, padded_workers) or shape[1] != load:
             idle_words = " and of the idle ones" if padded_workers != num_workers else ""
             raise ValueError(
                 f"every leaf of the batch must be [{padded_workers}, {load}, ...]: the chunks of each worker of the "
-                f"code{idle_words}; got {name} of shape {leaf.shape}. Make it with gcjax.engine.shard_chunks."
+                f"code{idle_words}; got {name} of shape {shape}. Make it with gcjax.engine.shard_chunks."
             )
         is_concrete = isinstance(leaf, jax.Array) and not _validate.is_traced(leaf)
         if is_concrete and num_devices > 1 and leaf.shape[0] == padded_workers:

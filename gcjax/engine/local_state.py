@@ -12,6 +12,7 @@ import optax
 
 from gcjax.engine.messages import zero_sum
 from gcjax.engine.new_processes import NO_VERSION_READ
+from gcjax.engine.optimizers import initial_opt_state
 from gcjax.protocols.base import LocalWork, adopt_version
 
 
@@ -77,7 +78,7 @@ def initial_local_states(
     last_owner = int(owner_of_workers(local, num_workers).max())
     num_owners = last_owner + 1
     initial_params = params
-    params, opt_state = repeated((params, (local.optimizer or optimizer).init(params)), num_owners)
+    params, opt_state = repeated((params, initial_opt_state(local.optimizer or optimizer, params)), num_owners)
     if local.gradient_table:  # local parameters are then minus the mean gradients
         params = jax.tree.map(jnp.zeros_like, params)
     if local.message_code is not None:  # local parameters are then the gradients on the chunks

@@ -23,6 +23,12 @@ class Losses(NamedTuple):
     weighted_loss_and_aux: Callable[..., tuple[jax.Array, Any]]
 
 
+def check_loss(loss: Any) -> None:
+    """Raises a `ValueError` unless it can be called."""
+    if not callable(loss):
+        raise ValueError(f"the loss must be a function (params, chunk, *args) -> float[] or float[B]; got {loss!r}.")
+
+
 def loss_forms(loss: Callable[..., Any], has_aux: bool) -> Losses:
     """Both forms of a user's loss, which returns float[], the mean of a chunk, or float[B], one for each example.
 
@@ -46,6 +52,7 @@ def loss_forms(loss: Callable[..., Any], has_aux: bool) -> Losses:
         if has_loss_of_each_example:  # all chunks go through the loss as one batch
             examples_of_all_chunks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), chunks)
             example_losses = loss_and_aux(params, examples_of_all_chunks, *args)  # leaves [chunks·B, ...]
+            _check_one_loss_an_example(example_losses[0], num_chunks=weights.size, loss_shape=loss_shape)
             # The mean over the B examples: [chunks, ...] from [chunks, B, ...], as `loss_shape` is (B,).
             chunk_losses = jax.tree.map(lambda x: x.reshape(-1, *loss_shape, *x.shape[1:]).mean(axis=1), example_losses)
         else:
@@ -80,6 +87,17 @@ def _loss_and_aux(output: Any, has_aux: bool) -> tuple[jax.Array, Any]:
                 f"for aux{jax.tree_util.keystr(path)}."
             )
     return value, aux
+
+
+def _check_one_loss_an_example(losses: jax.Array, *, num_chunks: int, loss_shape: tuple[int, ...]) -> None:
+    """Raises a `ValueError` unless `losses` of all chunks as one batch are as many as those of each, `loss_shape`."""
+    num_losses = num_chunks * loss_shape[0]
+    if losses.shape != (num_losses,):
+        raise ValueError(
+            f"the loss must be float[], or float[B] for the B examples of a chunk; of one chunk it is "
+            f"float[{loss_shape[0]}], and of {num_chunks} chunks as one batch float[{losses.shape[0]}] instead of "
+            f"float[{num_losses}]. Take its mean, for float[], or leave the axis of examples as it is."
+        )
 
 
 def _kind_of(value: Any) -> str:

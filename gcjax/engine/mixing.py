@@ -3,6 +3,7 @@
 Letter: W workers. Members are those who take part in a commit; a row of a mixing matrix has n entries.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -47,7 +48,13 @@ def _averages(members: jax.Array | None, matrix: MixingMatrix, values: Any) -> A
     columns = matrix.columns
     if columns is None:
         rows = values if members is None else jax.tree.map(lambda x: x[members], values)
-        return jax.tree.map(lambda x: tensordot(matrix.weights.astype(x.dtype), x, axes=1), rows)
+
+        def product(x: jax.Array) -> jax.Array:
+            """[members, ...], of the matrix and rows [members, ...]; few bits of the matrix would not add up to 1."""
+            dtype = accumulation_dtype(x.dtype)
+            return tensordot(matrix.weights.astype(dtype), x.astype(dtype), axes=1).astype(x.dtype)
+
+        return jax.tree.map(product, rows)
 
     def average(x: jax.Array) -> jax.Array:
         """[members, ...], added up entry by entry; a product of matrices would multiply with the zeros, too."""
@@ -74,8 +81,14 @@ def _values_after_averaging_of_two(members: jax.Array, matrix: jax.Array, values
         ]
 
     rows = read_first(members[0], rows_of_members, values)
+
+    def average(factors: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        """Of a row of the first member and one of the second, by float[2]."""
+        first, second = factors.astype(accumulation_dtype(x.dtype))
+        return (first * x.astype(first.dtype) + second * y.astype(second.dtype)).astype(x.dtype)
+
     for worker, factors in zip(members, matrix, strict=True):
-        row = jax.tree.map(lambda x, y, f=factors: f[0].astype(x.dtype) * x + f[1].astype(y.dtype) * y, *rows)
+        row = jax.tree.map(partial(average, factors), *rows)
         values = jax.tree.map(
             lambda x, new, w=worker: jax.lax.dynamic_update_index_in_dim(x, new, w, axis=0), values, row
         )

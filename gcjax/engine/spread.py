@@ -177,6 +177,19 @@ def mesh_with_axis(mesh: Any, axis: str) -> Mesh:
     return with_auto_axes(mesh)
 
 
+def check_auto_axes(arrays: Any) -> None:
+    """Raises a `ValueError` if an array, or the mesh of `jax.set_mesh`, has axes of explicit sharding."""
+    shardings = [getattr(jax.typeof(x), "sharding", None) for x in jax.tree.leaves(arrays) if isinstance(x, jax.Array)]
+    meshes = [sharding.mesh for sharding in shardings if isinstance(sharding, NamedSharding)]
+    for mesh in (*meshes, jax.sharding.get_abstract_mesh()):
+        if AxisType.Explicit in (mesh.axis_types or ()):
+            raise ValueError(
+                "arrays, and the mesh of jax.set_mesh, must leave to XLA how to shard what is not annotated; got axes "
+                f"of explicit sharding: {', '.join(map(repr, mesh.axis_names))}. Make the mesh with "
+                f"axis_types=(jax.sharding.AxisType.Auto,) * {len(mesh.axis_names)}."
+            )
+
+
 def with_auto_axes(mesh: Mesh) -> Mesh:
     """A mesh of the same devices and axes, along which XLA decides how to shard what is not annotated."""
     return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))

@@ -19,6 +19,7 @@ from gcjax.engine.feedback_windows import advance_by_windows
 from gcjax.engine.group_commits import initial_servers
 from gcjax.engine.layout import Layout
 from gcjax.engine.local_state import LocalState, initial_local_states
+from gcjax.engine.optimizers import initial_opt_state
 from gcjax.engine.parameters import arrays_of_params
 from gcjax.engine.program import (
     Program,
@@ -92,7 +93,7 @@ def _initial_state(program: Program, schedule: Schedule, params: Any, rng_key: j
     if protocol.local is not None:
         local = initial_local_states(protocol.local, program.optimizer, params, schedule.start.shape[1])
         local = local._replace(servers=initial_servers(protocol.local, params))
-    opt_state = server_optimizer(program.protocol, program.optimizer).init(params)
+    opt_state = initial_opt_state(server_optimizer(program.protocol, program.optimizer), params)
     state = State(jnp.zeros((), jnp.int32), params=params, ring=ring, opt_state=opt_state, local=local)
     state = _with_compression_states(program, schedule, state, rng_key)
     if protocol.loss_feedback is None:

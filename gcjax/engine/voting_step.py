@@ -17,9 +17,9 @@ from gcjax.engine.coded_step import check_batch, pad_workers
 from gcjax.engine.collectives import exchange_slices, gather_slices, sum_over_devices
 from gcjax.engine.gradients import mean_from_sums
 from gcjax.engine.layout import Layout
-from gcjax.engine.losses import loss_forms
+from gcjax.engine.losses import check_loss, loss_forms
 from gcjax.engine.messages import gradient_from_blocks, worker_messages
-from gcjax.engine.spread import mesh_with_axis, on_each_device, pad_leading_axis
+from gcjax.engine.spread import check_auto_axes, mesh_with_axis, on_each_device, pad_leading_axis
 
 
 class VotingInfo(NamedTuple):
@@ -68,6 +68,7 @@ def voting_value_and_grad(
         attack, or an argument does not fit the code.
     """
     _check_groups(code)
+    check_loss(loss)
     auto_mesh, load = mesh_with_axis(mesh, axis), code.assignment.load
     num_workers, num_chunks, num_devices = code.assignment.num_workers, code.assignment.num_chunks, mesh.shape[axis]
     chunk_loss_and_aux = loss_forms(loss, has_aux=False).chunk_loss_and_aux
@@ -81,8 +82,9 @@ def voting_value_and_grad(
         `has_arrived` bool[W] says who has sent something, `has_enough` bool[G] which groups may decide. Each of the G
         groups is K = `load` workers in a row.
         """
+        # One after the other: entries of a product with a batch axis are not rounded alike.
         messages, (losses, _) = worker_messages(
-            lambda p, c: chunk_loss_and_aux(p, c, *args), params, batch, encode, has_aux=True
+            lambda p, c: chunk_loss_and_aux(p, c, *args), params, batch, encode, has_aux=True, one_by_one=True
         )
         coded_sums = messages[:, 0]  # [U, d], of the only message
         if attack is not None:
@@ -121,6 +123,7 @@ def voting_value_and_grad(
 
     def checked_step(params: Any, batch: Any, progress: Any, *args: Any, is_wrong: Any = None) -> Any:
         """(value, gradient, info) that `step`, compiled, gives, once the arguments have been checked."""
+        check_auto_axes((params, batch, progress, args))
         check_batch(batch, code, auto_mesh, axis)
         wrong_senders = _checked_wrong_senders(is_wrong, num_workers, has_attack=attack is not None)
         return compiled_step(params, batch, check_progress(code.assignment, progress), wrong_senders, args)

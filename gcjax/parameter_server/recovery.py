@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax import files
 from gcjax.parameter_server.setups import Setup
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
@@ -35,7 +36,8 @@ class Checkpoints:
         from gcjax.engine import checkpoint_files
 
         self._files, self._folder, self._commits_between = checkpoint_files, folder / FOLDER, commits_between
-        self._folder.mkdir(parents=True, exist_ok=True)
+        with files.os_errors_as_value_error("checkpoints must be a folder", self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
         self._manager = checkpoint_files.open_manager(self._folder.absolute(), keep=2)
 
     def is_due(self, commit: int, *, is_last: bool = False) -> bool:

@@ -157,8 +157,9 @@ class Server:
         try:
             while not self._is_over():
                 self._handle_next_event()
+            end_seconds = self._clock.now()  # telling workers so, and waiting for them to hang up, comes after it
             if self._check is not None:
-                self._check.end(self._clock.now())
+                self._check.end(end_seconds)
             can_go_on = False
             self._commits.save(is_last=True)
         except ViolationError:
@@ -175,7 +176,7 @@ class Server:
         return LiveRun(
             params=updates.params,
             opt_state=updates.opt_state,
-            schedule=jax.device_get(self._commits.schedule(max([self._clock.now(), *log.commit_times[-1:]]))),
+            schedule=jax.device_get(self._commits.schedule(max([end_seconds, *log.commit_times[-1:]]))),
             loss=np.asarray(log.losses),
             memberships=tuple(log.memberships),
             service_seconds=np.asarray(self._service_seconds),

@@ -196,6 +196,7 @@ class WrittenLog(TurnLog):
                 worker, index = line["turn"]
                 self._read_turn(worker, index, line["fields"])
             elif "commit" in line:
+                self._check_next_commit(line["commit"], line["messages"])
                 super().add_commit(line["commit"], line["messages"], line["loss"], line["time"])
                 self._last_commit_view = line["view"]
                 self.last_time = max(self.last_time, line["time"])
@@ -212,11 +213,20 @@ class WrittenLog(TurnLog):
                 "of it."
             ) from None
 
+    def _check_next_commit(self, commit: int, messages: list[tuple[int, int]]) -> None:
+        """Raises a `ValueError` unless a commit of the log is the next one, of messages that are in none before it."""
+        is_next = commit == len(self.commit_times)
+        if not is_next or any(self.turns[worker][number].commit >= 0 for worker, number in messages):
+            raise ValueError("a line is there twice, or one is not there")
+
     def _read_turn(self, worker: int, number: int, fields: dict[str, Any]) -> None:
         """Takes over the worker's turn number `number`, which begins, or new values of its fields."""
         fields = {name: tuple(value) if name == "unit_ends" else value for name, value in fields.items()}
         if number == len(self.turns[worker]):
-            self.turns[worker].append(Turn(**fields))
+            turn = Turn(**fields)
+            if turn.first_unit < self.next_unit(worker) or turn.version > len(self.commit_times):
+                raise ValueError("a line about the turn before, or the commit that it reads, is not there")
+            self.turns[worker].append(turn)
         else:
             self.turns[worker][number] = self.turns[worker][number]._replace(**fields)
         # Seconds; 0 for those that the line does not have, inf for what has not happened. Units end, and are reported,

@@ -367,3 +367,29 @@ def test_bad_input():
         step(params(), batch, jnp.full(16, 4))
     with pytest.raises(ValueError, match=r"float\[B\] for the B examples of a chunk; got shape \(5, 4\)"):
         engine.coded_value_and_grad(lambda p, c: c[0] @ p["w"], code, on)(params(), batch, code.assignment.loads)
+    with pytest.raises(ValueError, match=r"of one chunk it is float\[1\], and of 6 chunks .* float\[1\] instead of"):
+        engine.coded_value_and_grad(lambda p, c: each(p, c).mean(axis=0, keepdims=True), code, on)(
+            params(), batch, code.assignment.loads
+        )
+    with pytest.raises(ValueError, match="message_dtype must be a type of floats"):
+        engine.coded_value_and_grad(each, code, on, message_dtype=jnp.int8)
+    with pytest.raises(ValueError, match="the loss must be a function"):
+        engine.coded_value_and_grad("loss", code, on)
+    with pytest.raises(ValueError, match=r"got batch\[0\]\[0\] of shape \(\)"):
+        step(params(), [[1.0] * 3] * 16, code.assignment.loads)
+    with pytest.raises(ValueError, match="shard_chunks needs a GradientCode"):
+        engine.shard_chunks(chunks, None, on)
+
+
+def test_arrays_of_explicit_sharding_are_refused_in_words():
+    """As those are that are put onto a mesh of JAX's default; a step on the mesh itself is not."""
+    code, explicit = CODES["partial"], jax.make_mesh((8,), ("workers",), axis_types=(AxisType.Explicit,))
+    step = engine.coded_value_and_grad(each, code, explicit)
+    batch = engine.shard_chunks(data(16, np.float32), code, explicit)
+    step(params(), batch, code.assignment.loads)
+    sharded = jax.device_put(params(), NamedSharding(explicit, PartitionSpec()))
+    for call in (step, jax.jit(step)):
+        with pytest.raises(ValueError, match="explicit sharding: 'workers'. Make the mesh with axis_types="):
+            call(sharded, batch, code.assignment.loads)
+    with jax.set_mesh(explicit), pytest.raises(ValueError, match="explicit sharding: 'workers'"):
+        step(params(), batch, code.assignment.loads)

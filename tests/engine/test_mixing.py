@@ -222,3 +222,24 @@ def test_numbers_of_few_bits_are_added_up_in_more():
     assert found.dtype == jnp.bfloat16
     exact = np.asarray(values, np.float64).reshape(4, 10, 64).mean(axis=1).repeat(10, axis=0)
     np.testing.assert_allclose(np.asarray(found, np.float64), exact, rtol=2**-8, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("members", [None, (0, 1, 2), (2, 0)], ids=["all", "three", "two"])
+def test_factors_are_not_rounded_to_the_type_of_what_they_average(dtype, members):
+    """Three times a third in bfloat16 is 1.002: parameters would grow with every average."""
+    num_members = 3 if members is None else len(members)
+    factors = np.full((num_members, num_members), 1 / 3)
+    factors[:, 0] += 1 - factors.sum(axis=1)  # of two: 2/3 and 1/3
+    values = jax.random.normal(KEY, (3, 4096), dtype) + 1.7
+    found = values_after_averaging(
+        None if members is None else jnp.array(members),
+        protocols.MixingMatrix(jnp.asarray(factors, jnp.float32)),
+        values,
+    )
+    assert found.dtype == dtype
+    rows = np.asarray(values, np.float64)
+    exact = rows.copy()
+    members = list(range(3)) if members is None else list(members)
+    exact[members] = factors @ rows[members]
+    np.testing.assert_allclose(np.asarray(found, np.float64).mean(), exact.mean(), rtol=1e-4)

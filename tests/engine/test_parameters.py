@@ -39,3 +39,18 @@ def test_numbers_in_a_list():
 def test_no_parameters_are_refused(changes):
     with pytest.raises(ValueError, match=r"must have parameters, arrays in a pytree; got \{\}"):
         trained({}, **changes)
+
+
+@pytest.mark.parametrize("protocol", [protocols.asp(), protocols.local_sgd(num_local_steps=2)], ids=["server", "local"])
+def test_optimizers_that_no_run_can_use_are_refused_in_words(protocol):
+    task = tasks.linear_regression(num_chunks=2)
+    durations = jnp.ones((4, 2))
+    with pytest.raises(ValueError, match="without the loss; .* missing 1 required keyword-only argument: 'value'"):
+        engine.run(task, protocol, optax.polyak_sgd(), durations, rng_key=jax.random.key(0))
+
+    def update(gradient, count, params):
+        return gradient, jax.tree.map(lambda x: x.astype(jnp.float32), count)
+
+    changing = optax.GradientTransformation(lambda params: {"count": jnp.zeros((), jnp.int32)}, update)
+    with pytest.raises(ValueError, match=r"keep the types of its state; .* \['count'\] from int32\[\] to float32\[\]"):
+        engine.run(task, protocol, changing, durations, rng_key=jax.random.key(0))

@@ -55,6 +55,22 @@ def test_every_set_of_wrong_workers(x64):
             assert info.outvoted.tolist() == list(wrong) and all(decided)
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_workers_that_share_a_device_round_alike(devices):
+    """Entries of a product with an axis of workers would not, in float32 and with few examples."""
+    on, rng = mesh(devices), np.random.default_rng(0)
+    chunks = rng.normal(size=(6, 4, 17)).astype(np.float32), rng.normal(size=(6, 4)).astype(np.float32)
+    weights = jnp.asarray(rng.normal(size=17), jnp.float32)
+
+    def loss(weights, chunk):
+        inputs, targets = chunk
+        return (jnp.tanh(inputs @ weights) - targets) ** 2
+
+    step = engine.voting_value_and_grad(loss, CODE, on)
+    info = step(weights, engine.shard_chunks(chunks, CODE, on), CODE.assignment.loads)[2]
+    assert info.decided.all() and not info.outvoted.any()
+
+
 @pytest.mark.slow("1")
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_group_with_too_few_is_left_out(x64, devices):

@@ -125,6 +125,15 @@ def test_a_worker_that_fails_before_there_is_a_server_ends_the_run(monkeypatch):
         live_protocols._serve_case(case, place, options())
 
 
+def test_workers_that_do_not_come_are_said(monkeypatch):
+    monkeypatch.setattr(live_protocols, "_has_failed", threading.Event())
+    setup = parameter_server.Setup(tasks.digits(num_chunks=2), protocols.bsp(), optax.sgd(0.1), 2, jax.random.key(0))
+    case = live_members.Case("BSP", "nobody slow", live_members.Scenario(), setup)
+    place = live_members.Place(-1, "127.0.0.1:0", "token", 0.2)
+    with pytest.raises(ValueError, match="all 2 workers must come within 0.2 s; 0 did"):
+        live_protocols._serve_case(case, place, options()._replace(patience=0.2))
+
+
 def bindings(*more):
     return [word for binding in (*SMALL, *more) for word in ("--set", binding)]
 

@@ -14,7 +14,20 @@ from gcjax import protocols
 from gcjax.parameter_server import Disconnected, Limits, Refused, Server, flight, wire, work
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker import NUM_PINGS, _Worker
-from tests.parameter_server.runs import setup
+from tests.parameter_server.runs import live_run, setup
+
+
+def test_the_record_ends_when_the_run_does(monkeypatch):
+    """Telling the workers, and waiting for them to hang up, is not in it."""
+    close = Server.close
+
+    def slow_close(server):
+        close(server)
+        time.sleep(1.0)
+
+    monkeypatch.setattr(Server, "close", slow_close)
+    run, _ = live_run(protocols.asp(), num_commits=10)
+    assert run.schedule.time[9] <= run.schedule.horizon < run.schedule.time[9] + 0.9
 
 
 class Connection:

@@ -224,6 +224,11 @@ def test_another_line_that_is_damaged_and_a_log_of_another_setup_are_refused(tmp
     file.write_text("\n".join([*lines[:2], "garbage", *lines[3:]]) + "\n")
     with pytest.raises(ValueError, match="line 3 is not"):
         written_log(tmp_path)
+    first_commit = next(i for i, line in enumerate(lines) if line.startswith('{"commit"'))
+    for damaged in ([*lines, lines[first_commit]], [*lines[:first_commit], *lines[first_commit + 1 :]]):
+        file.write_text("\n".join(damaged) + "\n")
+        with pytest.raises(ValueError, match="must be as it was written"):
+            written_log(tmp_path)
     file.write_text("garbage\n{}\n")
     with pytest.raises(ValueError, match="must begin with what is trained"):
         written_log(tmp_path)
@@ -428,10 +433,11 @@ def test_a_killed_server_is_started_again_and_the_workers_come_back(name, tmp_pa
     chex.assert_trees_all_close(params, replay(protocol, run).params, rtol=1e-4, atol=1e-6)
 
 
-def test_a_folder_that_is_a_file_is_refused_in_words(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="checkpoints must be a folder that can be written.*file"):
-        parameter_server.Server(setup(PROTOCOLS["asp"]), parameter_server.Limits(1), checkpoints=tmp_path / "file")
+@pytest.mark.parametrize("folder", ["file", ""], ids=["folder", "folder of checkpoints"])
+def test_a_folder_that_is_a_file_is_refused_in_words(folder, tmp_path):
+    (tmp_path / (folder or recovery.FOLDER)).write_text("")
+    with pytest.raises(ValueError, match="checkpoints must be a folder that can be written.*file|checkpoints cannot"):
+        parameter_server.Server(setup(PROTOCOLS["asp"]), parameter_server.Limits(1), checkpoints=tmp_path / folder)
 
 
 @pytest.mark.parametrize(
