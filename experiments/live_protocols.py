@@ -246,10 +246,9 @@ def _serve_case(case: Case, place: Place, options: Options) -> LiveRun:
     if _has_failed.is_set():
         raise ValueError(f"{case.label}: the workers must end without an error; one has not.")
     if not server.has_begun:
-        num_joined = len({membership.worker for membership in run.memberships if membership.change == "joined"})
         raise ValueError(
-            f"{case.label}: all {case.setup.num_workers} workers must come within {options.patience:g} s; {num_joined} "
-            "did. See what the others say."
+            f"{case.label}: all {case.setup.num_workers} workers must come within {options.patience:g} s, and did not. "
+            "See what they say."
         )
     if not len(run.loss):
         raise ValueError(f"{case.label}: there must be a commit within {options.seconds:g} s; there was none.")

@@ -114,7 +114,7 @@ def read_first(count: jax.Array, read: Callable[[Any], Any], state: Any) -> Any:
             state,
         )
 
-    size = _READ_IN_SEQUENCE if jax.default_backend() == "cpu" else len(shapes)
+    size = _READ_IN_SEQUENCE if jax.default_backend() == "cpu" else max(1, len(shapes))
     return jax.tree.unflatten(
         structure, [x for first in range(0, len(shapes), size) for x in read_part(slice(first, first + size))]
     )

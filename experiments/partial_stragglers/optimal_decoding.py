@@ -6,7 +6,7 @@ factor and b the inner products of the messages with the target, the first n ent
 what the first n messages take off the target's squared norm. For sets of more than half of the workers the few that
 are missing are counted instead: with `P = G^-1`, taking the workers C out adds `(P b)_C' P_CC^-1 (P b)_C` to the
 squared error, and again one factor, of the rows of P in the reverse order, serves all. Together that is a quarter of
-the work of one whole factor or less. It needs a G that is not near to singular.
+the work of one whole factor or less. Where G is near to singular, each set is solved by itself instead.
 
 Letters: S rounds, D moments, W workers, N chunks, K chunks a worker holds, L blocks.
 """
@@ -23,7 +23,7 @@ RIDGE = 1e-12
 """Added to the diagonal of G, relative to its largest eigenvalue, so that messages may depend on each other."""
 
 MAX_CONDITION = 1e8
-"""Where G has a larger condition number, P loses too many digits, and every set is a leading block of G."""
+"""Where G has a larger condition number, differences of squares and P lose too many digits."""
 
 _MIN_SQUARED_ERROR = 1e-8
 """Relative to the target's squared norm: below it, a difference from that norm has too few digits left."""
@@ -64,7 +64,7 @@ def optimal_errors(assignment: Assignment, coefficients: np.ndarray) -> Callable
       the identity. In float64 whatever JAX is set to.
 
     Raises:
-      ValueError: if shapes do not fit, or a count is not between 0 and W.
+      ValueError: if shapes do not fit, coefficients are not finite or all 0, or a count is not between 0 and W.
     """
     code = _code(assignment, coefficients)
 
@@ -77,13 +77,15 @@ def optimal_errors(assignment: Assignment, coefficients: np.ndarray) -> Callable
 
 
 def _code(assignment: Assignment, coefficients: np.ndarray) -> _Code:
-    """The code as arrays; `coefficients float[W, K, L]`. A `ValueError` for another shape."""
+    """The code as arrays; `coefficients float[W, K, L]`. A `ValueError` for others, or another shape."""
     coefficients = np.asarray(coefficients, np.float64)
     if coefficients.ndim != 3 or coefficients.shape[:2] != assignment.chunks.shape or not coefficients.shape[2]:
         raise ValueError(
             f"coefficients must be float[W, K, L] with W={assignment.num_workers} and K={assignment.load}; "
             f"got shape {coefficients.shape}."
         )
+    if not np.isfinite(coefficients).all() or not coefficients.any():
+        raise ValueError(f"coefficients must be finite, and not all 0; got {coefficients}.")
     num_workers, _, num_blocks = coefficients.shape
     by_chunk = np.zeros((num_workers, assignment.num_chunks, num_blocks))
     worker, slot = np.nonzero(assignment.chunks >= 0)
@@ -121,17 +123,14 @@ def _valid_arrivals(assignment: Assignment, order: Any, counts: Any) -> tuple[np
 
 def _squared_errors(code: _Code, order: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """float64[D]: the squared errors of one round, `order int[W]`, `counts int[D]`."""
-    num_workers, squared_norm = len(order), float(code.target.shape[0])
     if code.inverse_gram is None:
-        is_leading = np.full(counts.shape, True)
-    else:
-        is_leading = 2 * counts <= num_workers
+        return np.array([_squared_error_by_weights(code, order[:count]) for count in counts])
+    num_workers, squared_norm = len(order), float(code.target.shape[0])
+    is_leading = 2 * counts <= num_workers
     arrived, missing = counts * is_leading, (num_workers - counts) * ~is_leading
     taken_off = _squares_of_first(code.gram, code.right_side, order[: arrived.max()])
-    squared_errors = squared_norm - taken_off[arrived]
-    if code.inverse_gram is not None:
-        added = _squares_of_first(code.inverse_gram, code.weights_of_all, order[::-1][: missing.max()])
-        squared_errors = np.where(is_leading, squared_errors, code.squared_error_of_all + added[missing])
+    added = _squares_of_first(code.inverse_gram, code.weights_of_all, order[::-1][: missing.max()])
+    squared_errors = np.where(is_leading, squared_norm - taken_off[arrived], code.squared_error_of_all + added[missing])
     for i in np.flatnonzero(is_leading & (squared_errors < _MIN_SQUARED_ERROR * squared_norm)):
         squared_errors[i] = _squared_error_by_weights(code, order[: counts[i]])
     return squared_errors

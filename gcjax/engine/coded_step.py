@@ -57,7 +57,7 @@ def coded_value_and_grad(
     Args:
       loss: `(params, chunk, *args) -> float[]`, the mean loss of a chunk; or `float[B]`, the losses of its
         examples. With the latter all chunks of a device go through one backward pass as one batch, which is fastest;
-        a loss that draws at random must then draw by what is in the chunk, as all its holders must draw the same.
+        a loss that draws at random must then take its key from the chunk, as all holders must draw the same.
       code: the gradient code.
       mesh: has the axis; along other axes parameters may be sharded as they like.
       axis: of the workers. Several workers share a device where there are more of them.
@@ -94,7 +94,7 @@ def coded_value_and_grad(
     """
     check_code(code, "coded_value_and_grad")
     check_loss(loss)
-    if message_dtype is not None and not jnp.issubdtype(jnp.dtype(message_dtype), jnp.floating):
+    if message_dtype is not None and not jnp.issubdtype(message_dtype, jnp.inexact):
         raise ValueError(f"message_dtype must be a type of floats, such as jnp.bfloat16; got {message_dtype!r}.")
     auto_mesh = mesh_with_axis(mesh, axis)
     estimate = estimate_on_mesh(
@@ -117,7 +117,7 @@ def coded_value_and_grad(
 
     def checked_step(params: Any, batch: Any, progress: Any, *args: Any) -> tuple[Any, Any, CodedInfo]:
         """(value, gradient, info) that `step`, compiled, gives, once the arguments have been checked."""
-        check_auto_axes((params, batch, progress, args))
+        check_auto_axes((params, batch))
         check_batch(batch, code, auto_mesh, axis)
         return compiled_step(params, batch, check_progress(code.assignment, progress), args)
 

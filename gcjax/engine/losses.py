@@ -95,7 +95,7 @@ def _check_one_loss_an_example(losses: jax.Array, *, num_chunks: int, loss_shape
     if losses.shape != (num_losses,):
         raise ValueError(
             f"the loss must be float[], or float[B] for the B examples of a chunk; of one chunk it is "
-            f"float[{loss_shape[0]}], and of {num_chunks} chunks as one batch float[{losses.shape[0]}] instead of "
+            f"float[{loss_shape[0]}], and of {num_chunks} chunks as one batch float{list(losses.shape)} instead of "
             f"float[{num_losses}]. Take its mean, for float[], or leave the axis of examples as it is."
         )
 

@@ -5,6 +5,8 @@ from typing import Any
 import jax
 import optax
 
+_MISSING_ARGUMENT = "required keyword-only argument"  # as Python says it
+
 
 def initial_opt_state(optimizer: optax.GradientTransformation, params: Any) -> Any:
     """The optimizer's state before its first update, of a pytree of parameters.
@@ -16,22 +18,26 @@ def initial_opt_state(optimizer: optax.GradientTransformation, params: Any) -> A
     state = optimizer.init(params)
     gradient = params
     try:
-        _, next_state = jax.eval_shape(optimizer.update, gradient, state, params)
-    except (TypeError, ValueError) as error:
+        state_types, next_types = jax.eval_shape(lambda s: (s, optimizer.update(gradient, s, params)[1]), state)
+    except TypeError as error:
+        if _MISSING_ARGUMENT not in str(error):
+            return state
         raise ValueError(
             "an optimizer must be one that updates with the gradient, its state and the parameters, and without the "
             f"loss; the update of this one says: {error}"
         ) from error
-    if _types(state) != _types(next_state):
+    except Exception:  # of another kind; training says so, if it comes to that
+        return state
+    if _types(state_types) != _types(next_types):
         changes = [
             f"{jax.tree_util.keystr(path)} from {before.dtype}{list(before.shape)} to {after.dtype}{list(after.shape)}"
             for (path, before), after in zip(
-                jax.tree.leaves_with_path(state), jax.tree.leaves(next_state), strict=False
+                jax.tree.leaves_with_path(state_types), jax.tree.leaves(next_types), strict=False
             )
             if _types(before) != _types(after)
         ]
         raise ValueError(
-            "an optimizer must keep the types of its state; the update of this one changes "
+            "an optimizer must keep the types of its state; its update changes "
             f"{', '.join(changes[:3]) or 'its structure'}. Give all parameters one type, or take another optimizer."
         )
     return state

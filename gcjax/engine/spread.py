@@ -184,8 +184,9 @@ def check_auto_axes(arrays: Any) -> None:
     for mesh in (*meshes, jax.sharding.get_abstract_mesh()):
         if AxisType.Explicit in (mesh.axis_types or ()):
             raise ValueError(
-                "arrays, and the mesh of jax.set_mesh, must leave to XLA how to shard what is not annotated; got axes "
-                f"of explicit sharding: {', '.join(map(repr, mesh.axis_names))}. Make the mesh with "
+                "parameters, the batch, and the mesh of jax.set_mesh must leave to XLA how to shard what is not "
+                "annotated, as the gradient does; got axes of explicit sharding: "
+                f"{', '.join(map(repr, mesh.axis_names))}. Make the mesh with "
                 f"axis_types=(jax.sharding.AxisType.Auto,) * {len(mesh.axis_names)}."
             )
 

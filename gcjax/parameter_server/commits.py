@@ -102,7 +102,11 @@ class Commits:
         self.log = log = WrittenLog(
             file, self._setup.num_workers, fingerprint, view, sync_seconds=sync_seconds, has_code=has_code
         )
-        self._checkpoints = Checkpoints(folder, checkpoint_every)
+        try:
+            self._checkpoints = Checkpoints(folder, checkpoint_every)
+        except BaseException:
+            log.close()  # else it stays locked
+            raise
         self._checkpoints.delete_after(self.count)  # of commits that a log which has lost its end does not have
         if log.commit_times:
             record = self.schedule(log.commit_times[-1])

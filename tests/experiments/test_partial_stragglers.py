@@ -49,6 +49,10 @@ def uneven():
         (uneven(), 3),
         (assignments.repetition(20, load=4), 1),  # messages that depend on each other
         (assignments.cyclic(64, load=4), 1),  # a singular circulant
+        (
+            codes.Assignment(np.array([[0, 1, 2, 3], [0, -1, -1, -1], [1, -1, -1, -1], [2, -1, -1, -1]]), 4),
+            1,
+        ),  # one does
     ],
 )
 def test_decoding_after_every_arrival_is_that_of_lstsq(assignment, num_blocks):

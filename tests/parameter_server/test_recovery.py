@@ -202,6 +202,20 @@ def test_rounds_of_a_code_stay_in_the_log_of_a_server_that_is_started_again(code
     run.server._commits.close()
 
 
+def test_a_worker_of_a_code_that_came_back_within_a_round_is_in_the_log_twice(coded):
+    """It begins with the unit that it had begun before."""
+    run = coded(range(4), min_workers=4)
+    make_round(run, range(4))
+    run.leave(0)
+    run.join(0)
+    turns = run.server._commits.log.turns[0]
+    assert turns[-1].first_unit == turns[-2].first_unit
+    run.server._commits.close()
+    run = coded((), min_workers=4)
+    assert run.server.num_commits == 1
+    run.server._commits.close()
+
+
 def test_what_a_round_of_a_code_would_have_used_counts_only_once_that_is_committed(coded, tmp_path):
     run = coded(range(4), min_workers=4)
     make_round(run, (0, 2))
@@ -433,11 +447,13 @@ def test_a_killed_server_is_started_again_and_the_workers_come_back(name, tmp_pa
     chex.assert_trees_all_close(params, replay(protocol, run).params, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("folder", ["file", ""], ids=["folder", "folder of checkpoints"])
-def test_a_folder_that_is_a_file_is_refused_in_words(folder, tmp_path):
-    (tmp_path / (folder or recovery.FOLDER)).write_text("")
-    with pytest.raises(ValueError, match="checkpoints must be a folder that can be written.*file|checkpoints cannot"):
-        parameter_server.Server(setup(PROTOCOLS["asp"]), parameter_server.Limits(1), checkpoints=tmp_path / folder)
+@pytest.mark.parametrize("file, folder", [("file", "file"), (recovery.FOLDER, "")])
+def test_a_folder_that_is_a_file_is_refused_in_words(file, folder, tmp_path):
+    """That of the log, and that of the checkpoints in it; the log can be opened again."""
+    (tmp_path / file).write_text("")
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"checkpoints must be a folder that can be written; .*{file} cannot"):
+            parameter_server.Server(setup(PROTOCOLS["asp"]), parameter_server.Limits(1), checkpoints=tmp_path / folder)
 
 
 @pytest.mark.parametrize(
