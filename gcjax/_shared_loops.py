@@ -94,7 +94,7 @@ def read_first(count: jax.Array, read: Callable[[Any], Any], state: Any) -> Any:
     """`read(state)`, a pytree of small arrays, read before anything is written to the arrays of the state.
 
     XLA keeps a copy of an array that is read by what does not come before the writing. It fuses plain reads with what
-    is computed of them; so this is a conditional, out of which nothing is moved. What is written afterwards must be
+    is computed of them; so these are conditionals, out of which nothing is moved. What is written afterwards must be
     computed of what was read, so that it comes after it.
 
     Args:

@@ -95,7 +95,7 @@ class Checkpoints:
 
         step = _validate.integer("step", step)
         arrays = [_array_without_key_type(name, leaf) for name, leaf in _leaves_by_name(state).items()]
-        record = {"format": FORMAT, "step": step, "identity": identity, "leaves": _leaf_types(state)}
+        record = {"format": FORMAT, "step": step, "identity": identity, "leaves": leaf_types(state)}
         self._delete_newer_than_latest(step)
         checkpoint_files.save(self._manager, step, record, arrays)
         self._latest_step = step
@@ -128,7 +128,7 @@ class Checkpoints:
             try:
                 record = self._read_record(step)
                 _compare_identity(path, record, identity)
-                _compare_leaves(path, record["leaves"], _leaf_types(like))
+                _compare_leaves(path, record["leaves"], leaf_types(like))
                 arrays = read_arrays(path, targets)
             except DamagedError as damage:
                 _warn_of_damage(f"the checkpoint {path} is damaged and not used: {damage}")
@@ -220,7 +220,7 @@ def _leaves_by_name(tree: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path) or "the state": leaf for path, leaf in leaves}
 
 
-def _leaf_types(tree: Any) -> dict[str, str]:
+def leaf_types(tree: Any) -> dict[str, str]:
     """Path in the tree -> dtype and shape of the leaf, as text."""
     return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in _leaves_by_name(tree).items()}
 

@@ -5,6 +5,8 @@ from typing import Any
 import jax
 import optax
 
+from gcjax.engine.checkpoint import leaf_types
+
 _MISSING_ARGUMENT = "required keyword-only argument"  # as Python says it
 
 
@@ -19,31 +21,22 @@ def initial_opt_state(optimizer: optax.GradientTransformation, params: Any) -> A
     gradient = params
     try:
         state_types, next_types = jax.eval_shape(lambda s: (s, optimizer.update(gradient, s, params)[1]), state)
-    except TypeError as error:
-        if _MISSING_ARGUMENT not in str(error):
-            return state
+    except Exception as error:
+        if not isinstance(error, TypeError) or _MISSING_ARGUMENT not in str(error):
+            return state  # training says it, if it comes to that
         raise ValueError(
             "an optimizer must be one that updates with the gradient, its state and the parameters, and without the "
             f"loss; the update of this one says: {error}"
         ) from error
-    except Exception:  # of another kind; training says so, if it comes to that
-        return state
-    if _types(state_types) != _types(next_types):
-        changes = [
-            f"{jax.tree_util.keystr(path)} from {before.dtype}{list(before.shape)} to {after.dtype}{list(after.shape)}"
-            for (path, before), after in zip(
-                jax.tree.leaves_with_path(state_types), jax.tree.leaves(next_types), strict=False
-            )
-            if _types(before) != _types(after)
-        ]
+    before, after = leaf_types(state_types), leaf_types(next_types)
+    changes = [
+        f"{name} from {before.get(name, 'nothing')} to {after.get(name, 'nothing')}"
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    ]
+    if changes:
         raise ValueError(
-            "an optimizer must keep the types of its state; its update changes "
-            f"{', '.join(changes[:3]) or 'its structure'}. Give all parameters one type, or take another optimizer."
+            f"an optimizer must keep the types of its state; its update changes {', '.join(changes[:3])}. Give all "
+            "parameters one type, or take another optimizer."
         )
     return state
-
-
-def _types(tree: Any) -> tuple[Any, list[tuple[Any, tuple[int, ...]]]]:
-    """The structure of a pytree, and dtype and shape of its leaves."""
-    leaves, structure = jax.tree.flatten(tree)
-    return structure, [(x.dtype, x.shape) for x in leaves]

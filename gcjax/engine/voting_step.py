@@ -97,8 +97,7 @@ def voting_value_and_grad(
         is_winner, decided, outvoted = majority_votes(
             _members_agree(slices_by_group, axis), has_arrived.reshape(-1, load), has_enough
         )
-        # The others times 0 would be NaN where they sent an infinity.
-        slice_of_sum = jnp.where(is_winner[..., None], slices_by_group, 0).sum(axis=(0, 1))
+        slice_of_sum = jnp.where(is_winner[..., None], slices_by_group, 0).sum(axis=(0, 1))  # others may be infinite
         gradient_sum = gather_slices(slice_of_sum[None], axis, message_dtype=None)[:, : coded_sums.shape[1]]
         value = _mean_loss_of(is_winner, jax.lax.all_gather(losses, axis, tiled=True)[:num_workers])
         return gradient_from_blocks(gradient_sum / num_chunks, params), value, VotingInfo(decided, outvoted.reshape(-1))

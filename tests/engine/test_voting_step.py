@@ -55,10 +55,9 @@ def test_every_set_of_wrong_workers(x64):
             assert info.outvoted.tolist() == list(wrong) and all(decided)
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-def test_workers_that_share_a_device_round_alike(devices):
-    """Entries of a product with an axis of workers would not, in float32 and with few examples."""
-    on, rng = mesh(devices), np.random.default_rng(0)
+def test_workers_that_share_a_device_round_alike():
+    """Entries of a product with an axis of workers would not, in float32, with three workers and four examples."""
+    on, rng = mesh(2), np.random.default_rng(0)
     chunks = rng.normal(size=(6, 4, 17)).astype(np.float32), rng.normal(size=(6, 4)).astype(np.float32)
     weights = jnp.asarray(rng.normal(size=17), jnp.float32)
 
