@@ -61,7 +61,8 @@ class Schedule(NamedTuple):
       read: int32[T, W], the version that the worker has read for a unit; where parameters are exchanged, the one that
         is read before it is pushed. -1 where nothing was read.
       horizon: float[], the time at which the first worker would begin a unit that was not sampled; inf if none ever
-        does, because somebody is waited for that never ends a unit.
+        does, because somebody is waited for that never ends a unit. Where each commit takes a message of everybody, the
+        record ends then, also for workers that nobody makes wait.
     """
 
     time: jax.Array

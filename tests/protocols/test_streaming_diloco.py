@@ -1,6 +1,7 @@
 """Streaming DiLoCo: which parts of the parameters are in which fragment, how large messages are, and who waits."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -195,6 +196,15 @@ def test_p_messages_of_fragments_are_one_of_all_parameters():
         np.testing.assert_allclose(busy.max(), 4 / number)
     assert float(spent["all at once"].messages[0]) == float(spent["streamed"].messages[0]) == 4
     assert spent["streamed"].computing[0] > 0.85 > spent["all at once"].computing[0]
+
+
+@pytest.mark.parametrize("server", [0.0, 0.5])
+@pytest.mark.parametrize("latency", [[0.0, math.inf], [math.inf, math.inf]], ids=["of one", "of all"])
+def test_messages_that_never_arrive_are_in_no_commit(latency, server):
+    protocol = protocols.streaming_diloco(num_local_steps=2, num_fragments=2, overlap_steps=1)
+    schedule = protocol(jnp.ones((8, 2)), Network(latency=jnp.array(latency), server=server))
+    assert math.isinf(schedule.horizon) and not jnp.isfinite(schedule.time).any()
+    assert not any(jnp.isnan(times).any() for times in schedule)
 
 
 def test_a_server_that_takes_time_delays_each_message():

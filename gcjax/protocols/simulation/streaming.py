@@ -154,13 +154,14 @@ class _StreamedTurns(NamedTuple):
         """
         network, dtype, time = self.network, end.dtype, arrival.max()
         received = network.arrivals_at_workers(jnp.maximum(time, state.download_end), message_size)
-        # A link is free before the message on it has arrived, and before the server has dealt with it.
+        # A link is free before the message on it has arrived, and before the server has dealt with it; never if it
+        # never arrives.
         latency = jnp.asarray(network.latency, dtype)
         service = jnp.asarray(0 if network.service is None else network.service, dtype)
         return _State(
             compute_end=end,
-            upload_end=arrival - latency - service,
-            download_end=received - latency,
+            upload_end=jnp.where(jnp.isinf(arrival), jnp.inf, arrival - latency - service),
+            download_end=jnp.where(jnp.isinf(received), jnp.inf, received - latency),
             commit_time=state.commit_time.at[ring_index].set(time),
             commit_arrival=state.commit_arrival.at[ring_index].set(received),
         )
