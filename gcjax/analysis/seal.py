@@ -44,6 +44,14 @@ def add_missing_digests(folder: Path) -> None:
         write(folder, _without_file_digests(content))
 
 
+def check_not_of_run(folder: Path, path: str | Path) -> None:
+    """Raises a `ValueError` if the file at this path is one that the run in the folder has written."""
+    path = Path(path)
+    written_names = {RUN_JSON, *_verified_run_json(folder).get(_FILE_DIGESTS, {})}
+    if path.resolve() in {(folder / name).resolve() for name in written_names}:
+        raise ValueError(f"the file must be a new one; {path} is a file of the run. Choose another name.")
+
+
 @contextlib.contextmanager
 def rewriting(folder: Path, names: Collection[str]) -> Iterator[None]:
     """For a block that writes these files anew: `run.json` has no digests of them in it, and the new ones after it.

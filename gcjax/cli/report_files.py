@@ -29,15 +29,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises a `ValueError` if options do not go together, before anything is written."""
+    """Raises a `ValueError` if options do not go together, or a file of the run would be lost; writes nothing."""
     if options.timeline is None:
         timeline_options = [name for name in ("scheme", "window", "workers") if getattr(options, name)]
         if timeline_options:
             raise ValueError(f"--{timeline_options[0]} is for a timeline. Add --timeline FILE, or leave it out.")
         return
+    from gcjax.analysis import seal
     from gcjax.analysis.timelines import writing
 
     writing.check_suffix(options.timeline)
+    seal.check_not_of_run(Path(options.folder), options.timeline)
 
 
 def write(options: argparse.Namespace, folder: Path) -> None:

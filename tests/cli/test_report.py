@@ -97,6 +97,22 @@ def test_what_is_refused(folder, tmp_path, monkeypatch, capsys, options, said):
     assert error.startswith("gcjax: ") and said in error and not (tmp_path / "x.json").exists()
 
 
+@pytest.mark.parametrize(("option", "name"), [("--timeline", "run.json"), ("--html", "metrics.parquet")])
+def test_files_of_the_run_are_not_written_over(folder, monkeypatch, capsys, option, name):
+    monkeypatch.chdir(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert report(folder, option, name) == 2
+    assert f"{name} is a file of the run" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.slow
+def test_the_page_of_the_folder_may_be_named(folder):
+    for _ in range(2):
+        assert report(folder, "--html", folder / "report.html") == 0
+    assert "report.html" in json.loads((folder / "run.json").read_text())["files"]
+
+
 @pytest.mark.slow("--timeline")
 @pytest.mark.parametrize("option", ["--timeline", "--html"])
 def test_a_file_that_cannot_be_written(folder, tmp_path, capsys, option):

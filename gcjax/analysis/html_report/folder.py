@@ -1,5 +1,6 @@
 """The page of the folder of a run."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +22,25 @@ def write_html(folder: str | Path, path: str | Path | None = None) -> Path:
 
     Args:
       folder: of a run.
-      path: of the file; `report.html` in the folder if None.
+      path: of the file, none of the run but its page; `report.html` in the folder if None.
 
     Returns:
       The path of the file.
 
     Raises:
-      ValueError: if the folder is not that of a finished run, or a file of it is damaged.
+      ValueError: if the folder is not that of a finished run, or a file of it is damaged, or the path is of one of its
+        other files.
     """
     folder = Path(folder)
+    page_path = folder / PAGE_FILE if path is None else Path(path)
+    belongs_to_run = page_path.resolve() == (folder / PAGE_FILE).resolve()
+    if not belongs_to_run:
+        seal.check_not_of_run(folder, page_path)
     is_comparison = (folder / "metrics.parquet").is_file()
     page_html = _comparison_page(folder) if is_comparison else _summary_page(folder)
-    if path is not None:
-        files.write_text(path, page_html)
-        return Path(path)
-    with seal.rewriting(folder, (PAGE_FILE,)):
-        files.write_text(folder / PAGE_FILE, page_html)
-    return folder / PAGE_FILE
+    with seal.rewriting(folder, (PAGE_FILE,)) if belongs_to_run else contextlib.nullcontext():
+        files.write_text(page_path, page_html)
+    return page_path
 
 
 def _comparison_page(folder: Path) -> str:
