@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 _INT32_MAX = 2**31 - 1  # of JAX's integers without 64 bits
+_MAX_VALUE_TEXT = 200  # characters of a value in an error; a task's text is as long as its arrays
 
 
 def is_traced(value: Any) -> bool:
@@ -133,15 +134,26 @@ def rng_key(value: Any) -> Any:
     raise ValueError(f"rng_key must be one JAX random key, for example jax.random.key(0); got {value_text}.")
 
 
+def instance(name: str, value: Any, kind: type, example: str) -> None:
+    """Raises a `ValueError` unless `value` is an instance of a type, for which the example is the text of a call."""
+    if not isinstance(value, kind):
+        raise _kind_error(name, value, f"a {kind.__name__}", example)
+
+
 def optimizer(name: str, value: Any) -> Any:
     """Returns `value` if it is an optax optimizer, which is seen by its two functions, or raises `ValueError`."""
     has_functions = callable(getattr(value, "init", None)) and callable(getattr(value, "update", None))
     if not has_functions:
-        hint = " Was the factory called?" if callable(value) else ""
-        raise ValueError(
-            f"{name} must be an optax.GradientTransformation, for example optax.sgd(0.1); got {value!r}.{hint}"
-        )
+        raise _kind_error(name, value, "an optax.GradientTransformation", "optax.sgd(0.1)")
     return value
+
+
+def _kind_error(name: str, value: Any, kind_text: str, example: str) -> ValueError:
+    """The error for a value of another kind; of one with a long text its type only."""
+    value_text, hint = repr(value), " Was the factory called?" if callable(value) else ""
+    if len(value_text) > _MAX_VALUE_TEXT:
+        value_text = f"a value of type {type(value).__name__}"
+    return ValueError(f"{name} must be {kind_text}, for example {example}; got {value_text}.{hint}")
 
 
 def optional_optimizers(**values: Any) -> None:

@@ -111,7 +111,16 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
       values: float[V], the metric; NaN where there is none, which reaches nothing.
       target: the value to reach.
       higher_is_better: whether the metric is to rise (accuracy) or to fall (loss).
+
+    Raises:
+      ValueError: if the times and values are not of one run.
     """
+    times, values = np.asarray(times), np.asarray(values)
+    if times.ndim != 1 or times.shape != values.shape:
+        raise ValueError(
+            f"times and values must be [V] each, of one run; got shapes {times.shape} and {values.shape}. Of several "
+            "runs take one after the other."
+        )
     is_reached = values >= target if higher_is_better else values <= target
     return float(times[np.argmax(is_reached)]) if is_reached.any() else float("inf")  # argmax: the first
 

@@ -35,12 +35,12 @@ from gcjax.engine.start import Start, run_at_start
 from gcjax.engine.state_memory import check_state_fits, check_state_fits_at_begin
 from gcjax.engine.training_loop import DurationsAndNetwork, advance, begin
 from gcjax.engine.validation import (
+    check_chunks,
     check_commits,
     check_compression,
     check_from_beginning,
     check_record,
     check_residual,
-    check_same_chunks,
     check_versions,
     reads_one_version,
 )
@@ -96,6 +96,9 @@ def run(
 ) -> Run:
     """Trains under a protocol, on given durations.
 
+    It ends after `num_commits`, or when the first worker has used its T units, or when it comes to a halt, since a
+    worker that is waited for never ends a unit: `schedule.horizon` is then inf.
+
     Works under `jit` and `vmap`. There nothing can be raised: call `gcjax.engine.check` on the result. Outside, a
     second call with the same protocol, optimizer and task functions compiles nothing; make them once, since new ones
     count as other ones.
@@ -133,9 +136,9 @@ def run(
       Parameters, trajectory, info and schedule.
 
     Raises:
-      ValueError: for bad input, or if the durations are too few for `num_commits` or for any commit at all, or nobody
-        does any work for any commit, or the ring is too small, or what it is to go on from is another run, or
-        its state does not fit into memory.
+      ValueError: for bad input, or if the durations are too few for `num_commits` or for any commit at all (a run that
+        comes to a halt before may have none), or nobody does any work for any commit, or the ring is too small, or
+        what it is to go on from is another run, or its state does not fit into memory.
 
     Example:
       >>> task = gcjax.tasks.linear_regression(num_chunks=4)
@@ -150,6 +153,7 @@ def run(
     counts = {"num_commits": num_commits, "eval_every": eval_every, "ring_size": ring_size}
     _check_arguments(task, protocol, optimizer, **counts, wavefront_width=wavefront_width)
     durations = _validate.durations(durations)
+    check_chunks(task, code_of_messages(protocol), durations.shape[1])
     _validate.rng_key(rng_key)
     check_compression(compression, protocol, durations.shape[1])
     check_wrong_senders(wrong_senders, protocol, compression)
@@ -244,6 +248,7 @@ def replay(
     _check_arguments(task, protocol, optimizer, **counts)
     eval_every = eval_every if start is None else _validate.integer("start.commit", start.commit, minimum=1)
     check_record(schedule)
+    check_chunks(task, code_of_messages(protocol), schedule.start.shape[1])
     _validate.rng_key(rng_key)
     check_wrong_senders(wrong_senders, protocol, compression)
     if compression is not None:
@@ -382,15 +387,13 @@ def _with_schedule(
 def _check_arguments(
     task: Task, protocol: Protocol, optimizer: optax.GradientTransformation, **counts: int | None
 ) -> None:
-    """Checks optimizer and protocol, whether that suits the task, and numbers that are at least 1 if they are given."""
+    """Checks task, protocol and optimizer, and numbers that are at least 1 if they are given."""
+    _validate.instance("task", task, Task, "gcjax.tasks.digits(num_chunks=8)")
+    _validate.instance("protocol", protocol, Protocol, "gcjax.protocols.bsp(), or coded(code) for a code")
     _validate.optimizer("optimizer", optimizer)
-    if not isinstance(protocol, Protocol):
-        raise ValueError(f"run needs a Protocol, for example gcjax.protocols.bsp(); got {protocol!r}.")
     for name, value in counts.items():
         if value is not None:
             _validate.integer(name, value, minimum=1)
-    if (code := code_of_messages(protocol)) is not None:
-        check_same_chunks(code, task)
 
 
 _begin = jax.jit(begin, static_argnums=0)

@@ -121,8 +121,22 @@ def _raise_too_few_commits(schedule: Schedule, commits_made: np.ndarray, num_com
     )
 
 
-def check_same_chunks(code: GradientCode, task: Task) -> None:
-    """Raises a `ValueError` unless the code and the task cut the data into equally many chunks."""
+def check_chunks(task: Task, code: GradientCode | None, num_workers: int) -> None:
+    """Raises a `ValueError` if the chunks of a task are not those of a code, or not of its workers where they must be.
+
+    Args:
+      task: what is trained.
+      code: of the workers' messages; None for uncoded work.
+      num_workers: W, who draw units of the task if there is no code.
+    """
+    if code is None:
+        if task.local_data and num_workers % task.num_chunks:
+            raise ValueError(
+                "where workers draw from chunks of their own (local_data=True), all chunks must have equally many of "
+                f"them; got {num_workers} workers for {task.num_chunks} chunks. Make the task with "
+                f"num_chunks={num_workers}."
+            )
+        return
     num_chunks = code.assignment.num_chunks
     if num_chunks != task.num_chunks:
         raise ValueError(

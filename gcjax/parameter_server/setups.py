@@ -12,6 +12,7 @@ from gcjax.codes.base import GradientCode
 from gcjax.engine.identity import digest_of
 from gcjax.engine.program import server_optimizer
 from gcjax.engine.program_digest import digest_of_program
+from gcjax.engine.validation import check_chunks
 from gcjax.parameter_server import rule_state, wire
 from gcjax.protocols.base import LocalWork, Protocol, code_of_messages
 from gcjax.protocols.simulation.rules import Rule
@@ -69,12 +70,11 @@ def check_setup(setup: Setup) -> None:
     """Raises a `ValueError` if a part of the setup is of the wrong kind."""
     if not isinstance(setup, Setup):
         raise ValueError(f"setup must be a gcjax.parameter_server.Setup; got {setup!r}.")
-    if not isinstance(setup.task, Task):
-        raise ValueError(f"task must be a Task, for example gcjax.tasks.digits(...); got {setup.task!r}.")
-    if not isinstance(setup.protocol, Protocol):
-        raise ValueError(f"protocol must be a Protocol, for example gcjax.protocols.ssp(...); got {setup.protocol!r}.")
+    _validate.instance("task", setup.task, Task, "gcjax.tasks.digits(num_chunks=8)")
+    _validate.instance("protocol", setup.protocol, Protocol, "gcjax.protocols.ssp(staleness=3)")
     _validate.optimizer("optimizer", setup.optimizer)
     _validate.integer("num_workers", setup.num_workers, minimum=1)
+    check_chunks(setup.task, code_of_messages(setup.protocol), setup.num_workers)
     _validate.rng_key(setup.rng_key)
 
 

@@ -8,9 +8,9 @@ import jax
 
 from gcjax import memory
 from gcjax.analysis import file_name
-from gcjax.engine.validation import check_compression
+from gcjax.engine.validation import check_chunks, check_compression
 from gcjax.protocols import Protocol
-from gcjax.protocols.base import workers_of
+from gcjax.protocols.base import code_of_messages, workers_of
 from gcjax.study.base import PARTS_OF_SCHEMES, Study
 from gcjax.study.inputs import Condition
 
@@ -44,6 +44,8 @@ def check_workers(study: Study, schemes: Mapping[str, Protocol]) -> None:
             raise ValueError(
                 f"a scheme must be a Protocol, for example gcjax.protocols.bsp(); '{name}' is {protocol!r}."
             )
+        with scheme_name_in_errors(name):
+            check_chunks(study.task, code_of_messages(protocol), study.num_workers)
         num_workers = workers_of(protocol)
         if num_workers is not None and num_workers != study.num_workers:
             raise ValueError(

@@ -10,7 +10,7 @@ import numpy as np
 from gcjax import _validate, analysis, config, files, processes
 from gcjax.analysis import gantt
 from gcjax.analysis.store import Columns
-from gcjax.progress import Progress
+from gcjax.progress import Progress, silent
 from gcjax.protocols import Protocol, Schedule
 from gcjax.stragglers import Absences, Links, Network, RandomAbsences, StragglerModel
 from gcjax.study import runner
@@ -29,8 +29,8 @@ def compare(
     network: Network | Links | None = None,
     absences: Absences | RandomAbsences | None = None,
     timeline_seconds: float | None = None,
-    out: Path,
-    progress: Progress,
+    out: Path | str,
+    progress: Progress | None = None,
 ) -> analysis.Results:
     """Trains under every scheme on the same durations and initial parameters, and writes a folder of results.
 
@@ -47,7 +47,7 @@ def compare(
       absences: when workers are away, or how it is drawn for each seed; never if None.
       timeline_seconds: how far the timeline goes, above 0; 12 median units of work if None.
       out: the folder to write; empty, or with the checkpoints of this comparison.
-      progress: tells a person how far it is.
+      progress: tells a person how far it is; nobody if None.
 
     Raises:
       ValueError: if there is no scheme, or no target, or a number is out of its range, or what is asked for does not
@@ -56,6 +56,7 @@ def compare(
     """
     if timeline_seconds is not None:
         _validate.single_number("timeline_seconds", timeline_seconds, above=True, finite=True)
+    out, progress = Path(out), progress or silent()
     goal = study.goal  # raises if there is no target, before anything is computed
     plan = runner.plan(study, schemes, {"all": Condition(stragglers, network or Network(), absences)})
     timeline_seconds = _default_timeline_seconds(plan.inputs) if timeline_seconds is None else timeline_seconds
@@ -164,7 +165,10 @@ def _not_reached_line(results: analysis.Results) -> str:
     """What a person is told if no scheme reached the target: the best value of all, and what to change."""
     goal = results.facts["target"]
     best_value, scheme = analysis.best_value(results)
-    return (
+    is_nan = np.isnan(results.metrics[goal["metric"]])
+    nan_schemes = [name for name in results.schemes if is_nan[results.metrics["scheme"] == name].any()]
+    line = (
         f"No scheme reached the target {goal['metric']} {goal['value']:g}; the best value was {best_value:.4g}, by "
         f"'{scheme}'. Set an easier target, or let it run longer (num_units, seconds), or change the optimizer."
     )
+    return line if not nan_schemes else f"{line} It became NaN under {', '.join(nan_schemes)}: lower the learning rate."

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
 
-from gcjax.progress import Progress
+from gcjax.progress import Progress, silent
 from gcjax.protocols import Protocol, Schedule
 from gcjax.study import checks, scheduling, training
 from gcjax.study.base import Study
@@ -56,7 +56,11 @@ def _schedules(study: Study, schemes: dict[str, Protocol], inputs: Inputs) -> di
 
 
 def run(
-    plan: Plan, *, out: Path, progress: Progress, while_compiling: Callable[[], None] | None = None
+    plan: Plan,
+    *,
+    out: Path | str,
+    progress: Progress | None = None,
+    while_compiling: Callable[[], None] | None = None,
 ) -> StudyResults:
     """Trains under every scheme; all runs of one go through one program, or on a mesh one after the other.
 
@@ -67,13 +71,13 @@ def run(
     Args:
       plan: of the study.
       out: the folder for checkpoints; the caller drops them when everything is written.
-      progress: tells a person how far it is.
+      progress: tells a person how far it is; nobody if None.
       while_compiling: called once, while other threads compile the programs of the first schemes; nothing if None.
 
     Raises:
       ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another study.
     """
-    runs = {}
+    runs, out, progress = {}, Path(out), progress or silent()
     with compiling_threads("gcjax-study") as threads:
         prepared_schemes = one_ahead(_prepared_schemes(plan, threads))
         for index, name in enumerate(plan.schemes):

@@ -9,9 +9,12 @@ import numpy as np
 
 from gcjax import compiler_options, memory
 from gcjax.engine.compressed_messages import sized_network
+from gcjax.engine.validation import check_versions
 from gcjax.protocols import Protocol, Schedule
+from gcjax.protocols.base import with_absences
 from gcjax.protocols.compiled_schedules import on_cpu
 from gcjax.protocols.conformance.runnable import check_work
+from gcjax.protocols.conformance.structure import check_structure
 from gcjax.stragglers import Network
 from gcjax.study.base import Study
 from gcjax.study.inputs import Inputs
@@ -35,10 +38,13 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
     """The schedules of all runs, on the host.
 
     Raises:
-      ValueError: if the sampled units do not last for the time asked for, or this does not last for a commit.
+      ValueError: if the sampled units do not last for the time asked for, or this does not last for a commit, or a
+        schedule breaks a rule that all keep to, or has other versions than the protocol says.
     """
     schedule: Schedule = jax.device_get(schedule_program()(protocol, *_arguments(scheme, protocol, study, inputs)))
     check_enough_units(scheme, schedule, study, inputs.durations)
+    check_structure(schedule, protocol)
+    check_versions(with_absences(protocol, inputs.absences).one_version, schedule)
     check_work(schedule)
     _check_first_commits(scheme, schedule, study)
     return schedule

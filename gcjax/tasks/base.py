@@ -49,6 +49,8 @@ class Task(NamedTuple):
       num_chunks: N.
       mergeable: whether batches are of type `Batch`, the loss is the sum of its examples' losses by their
         weights, and the key is not used. Several batches then go through one backward pass as one batch.
+      local_data: whether a worker's units are of its own chunk, worker w's of chunk w % N. All chunks must then have
+        equally many workers.
     """
 
     data: Any
@@ -59,6 +61,7 @@ class Task(NamedTuple):
     metrics: Callable[[Any, Any], dict[str, jax.Array]]
     num_chunks: int
     mergeable: bool = False
+    local_data: bool = False
 
 
 class TaskFunctions(NamedTuple):

@@ -24,10 +24,11 @@ _GOLDEN_RATIO = np.uint32(0x9E3779B9)
 
 
 class Sampling(NamedTuple):
-    """How batches are drawn: the last two functions of a task."""
+    """How batches are drawn: these fields of a task."""
 
     unit_batch: BatchFunction
     chunk_batch: BatchFunction
+    local_data: bool
 
 
 def sampling(
@@ -43,7 +44,7 @@ def sampling(
       num_examples: n.
       num_chunks: N.
       batch_size: B, drawn with replacement; None takes the whole chunk.
-      local_data: whether worker w draws only from chunk w % N (heterogeneous workers) rather than from
+      local_data: whether worker w draws only from its own chunk, w % N (heterogeneous workers), rather than from
         all data. Its unit u is then the batch of that chunk in round u.
       augmentation: what is done to the inputs of a batch, by a key of the same (worker, unit) or
         (chunk, round): whoever computes the batch, sees the same.
@@ -88,9 +89,9 @@ def _cached_sampling(
         return chunk_batch(data, rng_key, worker % num_chunks, unit)
 
     if local_data or batch_size is None:
-        return Sampling(own_chunk_batch, chunk_batch)
+        return Sampling(own_chunk_batch, chunk_batch, local_data=True)
     unit_batch = functools.partial(_random_batch, batch_size, num_examples)
-    return Sampling(_with_augmentation(unit_batch, augmentation), chunk_batch)
+    return Sampling(_with_augmentation(unit_batch, augmentation), chunk_batch, local_data=False)
 
 
 def _with_augmentation(draw_batch: BatchFunction, augmentation: Augmentation | None) -> BatchFunction:

@@ -75,7 +75,7 @@ def cifar10(
       augment: whether images are moved by up to four pixels and mirrored at random in training, decided by the
         key of the batch.
       batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
-      local_data: whether a worker draws only from its own chunk rather than from all data.
+      local_data: whether worker w draws only from its own chunk, w % N, rather than from all data.
       num_evaluated: the metrics use so many training and so many test images; None uses all.
       checksums: file name -> MD5 digest, in place of the published ones; a file without one is not verified.
       seed: of the order of the training images, and so of the chunks.

@@ -66,7 +66,7 @@ def image_task(
       scale: of images of bytes; None for images of floats.
       augmentation: of the batches.
       batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
-      local_data: whether a worker draws only from its own chunk rather than from all data.
+      local_data: whether worker w draws only from its own chunk, w % N, rather than from all data.
       num_evaluated: metrics use the first images only, so many of each kind; None uses all.
 
     Raises:

@@ -33,7 +33,7 @@ def digits(
       dropout: of "mlp" and "cnn", the probability of dropping a hidden activation in training.
       width: channels of the (first) convolution of "lrn_cnn" (64) and "resnet20" (16).
       batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
-      local_data: whether a worker draws only from its own chunk rather than from all data.
+      local_data: whether worker w draws only from its own chunk, w % N, rather than from all data.
       test_fraction: the share of images that is held out, one image at least.
       seed: of the split into training and test images, and into chunks.
 

@@ -52,9 +52,9 @@ def task_of(
         memory; other integers become int32.
       num_chunks: N.
       held_out: more examples, never trained on.
-      metrics: pure function `(params, (inputs, targets)) -> {name: float[]}`.
+      metrics: pure function `(params, (inputs, targets)) -> {name: float[]}`, with other names than the losses.
       batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
-      local_data: whether a worker draws only from its own chunk rather than from all data.
+      local_data: whether worker w draws only from its own chunk, w % N, rather than from all data.
       seed: of the order in which the examples are dealt to the chunks; None leaves them as they are.
 
     Raises:
@@ -144,10 +144,21 @@ def _task_functions(
         if has_held_out:
             value_of_metric["test_loss"] = mean_loss(params, data.reference)
         if user_metrics is not None:
-            value_of_metric |= user_metrics(params, data.reference if has_held_out else train_examples)
+            own_values = user_metrics(params, data.reference if has_held_out else train_examples)
+            _check_metrics(own_values, losses=value_of_metric)
+            value_of_metric |= own_values
         return {name: jnp.asarray(value, data.train.relative_sizes.dtype) for name, value in value_of_metric.items()}
 
     return {"loss": loss, "metrics": metrics}
+
+
+def _check_metrics(own_values: Any, losses: dict[str, jax.Array]) -> None:
+    """Raises a `ValueError` unless metrics are `{name: float[]}`, with other names than the losses."""
+    if not isinstance(own_values, dict) or any(jnp.ndim(value) for value in own_values.values()):
+        shapes = jax.tree.map(lambda value: list(jnp.shape(value)), own_values)
+        raise ValueError(f"metrics must return a number for each name, as in {{'accuracy': 0.9}}; got shapes {shapes}.")
+    if same_names := own_values.keys() & losses.keys():
+        raise ValueError(f"metrics must have other names than {', '.join(losses)}; got '{same_names.pop()}' again.")
 
 
 def _is_per_example(init: Callable[[jax.Array], Any], loss: _KeyedLoss, examples: Examples) -> bool:

@@ -39,7 +39,7 @@ def logistic_regression(
       num_features: numbers of an example.
       l2: the factor of the penalty; above zero, so that there is one optimum.
       batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
-      local_data: whether a worker draws only from its own chunk rather than from all data.
+      local_data: whether worker w draws only from its own chunk, w % N, rather than from all data.
       seed: of the data.
 
     Raises:

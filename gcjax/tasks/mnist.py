@@ -71,7 +71,7 @@ def mnist(
       dropout: of "mlp" and "cnn", the probability of dropping a hidden activation in training.
       width: channels of the (first) convolution of "lrn_cnn" (64) and "resnet20" (16).
       batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
-      local_data: whether a worker draws only from its own chunk rather than from all data.
+      local_data: whether worker w draws only from its own chunk, w % N, rather than from all data.
       num_evaluated: the metrics use so many training and so many test images; None uses all.
       checksums: file name (without .gz) -> MD5 digest of the decompressed file, in place of the published ones;
         a file without one is not verified.

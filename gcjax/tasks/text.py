@@ -48,7 +48,7 @@ def text(
       width: of the residual stream; where it is above 32, a multiple of 32, the size of a head.
       depth: blocks of attention and MLP.
       batch_size: B windows, drawn with replacement; None takes the whole chunk, and needs `local_data`.
-      local_data: whether a worker draws only from its own chunk rather than from all data.
+      local_data: whether worker w draws only from its own chunk, w % N, rather than from all data.
       test_fraction: the share of the windows that is held out, at the end of the text; at least one window.
       num_evaluated: the metrics use so many windows of the training data and so many held out; None uses all.
       seed: of the order of the training windows, and so of the chunks.

@@ -233,3 +233,6 @@ def test_time_to_target():
     assert analysis.time_to_target(times, accuracy, 0.99, higher_is_better=True) == np.inf
     assert analysis.time_to_target(times, 1 - accuracy, 0.2, higher_is_better=False) == 1.0
     assert analysis.time_to_target(times, np.full(4, np.nan), 0.2, higher_is_better=False) == np.inf
+    for shape in ((2,), (4, 5)):
+        with pytest.raises(ValueError, match=r"times and values must be \[V\] each, of one run; got shapes"):
+            analysis.time_to_target(np.zeros(shape), np.zeros((4, 5)), 0.9, higher_is_better=True)

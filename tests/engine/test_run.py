@@ -510,7 +510,11 @@ def test_no_commit_at_all_is_an_error_unless_somebody_is_waited_for():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"protocol": "bsp"}, "run needs a Protocol"),
+        ({"protocol": "bsp"}, "protocol must be a Protocol.*got .bsp."),
+        ({"protocol": codes.uncoded(3)}, r"got a value of type GradientCode\.$"),
+        ({"task": tasks.digits}, "task must be a Task, .*; got <function digits .*Was the factory called"),
+        ({"task": protocols.bsp()}, "task must be a Task, .*; got"),
+        ({"task": tasks.digits(4, local_data=True)}, "got 6 workers for 4 chunks. Make the task with num_chunks=6"),
         ({"num_commits": 2**31}, "num_commits must be a whole number between 1 and 2147483647; got 2147483648"),
         ({"num_commits": 0}, "num_commits must be a whole number at least 1; got 0"),
         ({"wavefront_width": 0}, "wavefront_width must be a whole number at least 1; got 0"),

@@ -46,6 +46,12 @@ def small(out, **changes):
     return compare(study=Study(**shared), **{**settings, **own, "out": out})
 
 
+@pytest.mark.slow
+def test_a_folder_may_be_a_text_and_nobody_need_be_told(tmp_path):
+    small(f"{tmp_path}/a folder", progress=None, seconds=9.0, num_seeds=1)
+    assert (tmp_path / "a folder" / "summary.md").exists()
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     out = tmp_path_factory.mktemp("compare")
@@ -248,7 +254,17 @@ def test_a_target_that_nobody_reaches_is_a_result_and_a_line(again):
     assert "not reached" in (out / "summary.md").read_text()
 
 
-@pytest.mark.slow("changes10-^scheme 'own': wait_for of fastest must be a whole number between 1 and 4; got 9")
+@pytest.mark.slow
+def test_a_loss_that_became_nan_is_said(tmp_path):
+    shown = []
+    report = progress.Progress(update=lambda *arguments, **options: None, show=shown.append)
+    schemes = {"ASP": protocols.asp(), "fast": protocols.bsp()}
+    shared = {"metric": "train_loss", "target": 1e-9, "optimizers": {"fast": optax.sgd(1e9)}, "num_seeds": 1}
+    small(tmp_path, schemes=schemes, progress=report, **shared)
+    assert shown[-1].endswith("It became NaN under fast: lower the learning rate.")
+
+
+@pytest.mark.slow("changes12-^scheme 'own': wait_for of fastest must be a whole number between 1 and 4; got 9")
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
@@ -267,6 +283,11 @@ def test_a_target_that_nobody_reaches_is_a_result_and_a_line(again):
         ({"seconds": 1e-3}, r"seconds must last for a commit in every run; got 0.001, .*'ASP' takes up to 0\.\d+ s"),
         ({"seconds": 0.0}, "^seconds must be above 0 and finite; got 0"),
         ({"timeline_seconds": 0.0}, "timeline_seconds must be above 0 and finite; got 0"),
+        ({"task": tasks.digits(3, local_data=True)}, "scheme 'ASP': .*; got 4 workers for 3 chunks"),
+        (
+            {"schemes": {"own": protocols.k_async(num_contributions=2)._replace(one_version=True)}},
+            "^scheme 'own': contributions to one commit of this schedule read different versions",
+        ),
         ({"num_seeds": 0}, "num_seeds must be a whole number at least 1; got 0"),
         (
             {"num_workers": 5, "schemes": {"FRC": protocols.coded(codes.uncoded(W))}},

@@ -105,7 +105,7 @@ def test_each_unit_and_each_chunk_of_a_round_has_a_key_of_its_own_for_augmentati
     data = Data(split(np.zeros((12, 1)), np.arange(12), 4), None)
     draws = sampling(12, 4, 2, local_data, keys)
     first, second = (x.ravel() for x in jnp.mgrid[:4, :3])
-    for draw in draws:
+    for draw in (draws.unit_batch, draws.chunk_batch):
         seen = jax.vmap(draw, (None, None, 0, 0))(data, KEY, first, second).inputs[:, 0]
         drawn_with = jax.vmap(lambda i, j: jax.random.fold_in(jax.random.fold_in(KEY, i), j))(first, second)
         everything = np.concatenate([seen, jax.random.key_data(drawn_with)])

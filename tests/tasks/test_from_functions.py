@@ -182,6 +182,20 @@ def test_bad_input_says_what_is_wrong(arguments, match):
         task_of(init, given.pop("loss"), given.pop("data"), **given)
 
 
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        (1.0, r"metrics must return a number for each name, .*; got shapes \[\]"),
+        ({"each": np.ones(3)}, r"got shapes \{'each': \[3\]\}"),
+        ({"train_loss": 1.0}, "other names than train_loss; got 'train_loss' again"),
+    ],
+)
+def test_metrics_that_are_none_are_refused(values, match):
+    task = task_of(init, each, DATA, num_chunks=3, metrics=lambda params, examples: values)
+    with pytest.raises(ValueError, match=match):
+        task.metrics(init(jax.random.key(0)), task.data)
+
+
 def test_a_loss_may_take_its_key_by_keyword_only():
     def loss(params, example, *, rng_key=None):
         noise = 0.0 if rng_key is None else jax.random.normal(rng_key, ())

@@ -27,7 +27,7 @@ from gcjax.engine.live.round_records import CodedRun, Round, stack_rounds
 from gcjax.engine.live.saving import Storage, TrainingState
 from gcjax.engine.live.worker_round import RoundEnd, Throttle, Worker, deadline_inputs, worker_round
 from gcjax.engine.program_digest import digest_of_program
-from gcjax.engine.validation import check_same_chunks
+from gcjax.engine.validation import check_chunks
 from gcjax.tasks.base import Task
 
 
@@ -330,7 +330,7 @@ def _check_arguments(
         raise ValueError(f"deadline must be a rule, for example gcjax.engine.live.adaptive(); got {rule!r}.")
     if max_residual is not None:
         _validate.single_number("max_residual", max_residual, finite=True)
-    check_same_chunks(code, task)
+    check_chunks(task, code, code.assignment.num_workers)
 
 
 def _no_throttle(worker: int, round: int) -> float:

@@ -37,17 +37,26 @@ def with_changed_time(earliest_by_block: jax.Array, times: jax.Array, index: jax
     """
     block = index // block_size(times.size)
     _, times_of_block = _times_of_block(times, block)
-    return with_entry(earliest_by_block, block, times_of_block.min())
+    return with_entry(earliest_by_block, block, earliest(times_of_block))
 
 
 def index_of_earliest(earliest_by_block: jax.Array, times: jax.Array) -> jax.Array:
     """int32[]: the first index of the earliest of the times `[W]`, given the earliest of each of B blocks, `[B]`."""
-    earliest_time = earliest_by_block.min()
-    first_index, times_of_block = _times_of_block(times, _first_index(earliest_by_block == earliest_time))
-    return first_index + _first_index(times_of_block == earliest_time)
+    earliest_time = earliest(earliest_by_block)
+    first, times_of_block = _times_of_block(times, first_index(earliest_by_block == earliest_time))
+    return first + first_index(times_of_block == earliest_time)
 
 
-def _first_index(mask: jax.Array) -> jax.Array:
+def earliest(times: jax.Array) -> jax.Array:
+    """float[]: the earliest of the times `[...]`, none of which is negative.
+
+    Such numbers are in the order of their bits, and the least integer takes XLA a fraction of the time.
+    """
+    bits = jax.lax.bitcast_convert_type(times, jnp.dtype(f"int{8 * times.dtype.itemsize}"))
+    return jax.lax.bitcast_convert_type(bits.min(), times.dtype)
+
+
+def first_index(mask: jax.Array) -> jax.Array:
     """int32[]: the first index at which the mask `bool[...]` is true; the last one if it never is.
 
     XLA takes longer for `argmin`, a reduction of pairs.
@@ -62,7 +71,7 @@ def _times_of_block(times: jax.Array, block: jax.Array) -> tuple[jax.Array, jax.
     """
     num_times = block_size(times.size)
     # Not beyond the end: so the last window reaches back.
-    first_index = jnp.minimum(block * num_times, times.size - num_times)
-    window = jax.lax.dynamic_slice_in_dim(times, first_index, num_times)
-    is_of_block = first_index + jnp.arange(num_times, dtype=jnp.int32) >= block * num_times
-    return first_index, jnp.where(is_of_block, window, jnp.inf)
+    first = jnp.minimum(block * num_times, times.size - num_times)
+    window = jax.lax.dynamic_slice_in_dim(times, first, num_times)
+    is_of_block = first + jnp.arange(num_times, dtype=jnp.int32) >= block * num_times
+    return first, jnp.where(is_of_block, window, jnp.inf)

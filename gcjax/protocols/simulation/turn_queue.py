@@ -14,7 +14,13 @@ import jax.numpy as jnp
 
 from gcjax._shared_loops import max_over_runs, read_first, run_if
 from gcjax.protocols.simulation import decisions, presence
-from gcjax.protocols.simulation.earliest import earliest_of_blocks, index_of_earliest, with_changed_time
+from gcjax.protocols.simulation.earliest import (
+    earliest,
+    earliest_of_blocks,
+    first_index,
+    index_of_earliest,
+    with_changed_time,
+)
 from gcjax.protocols.simulation.event_state import ARRIVING, IDLE, State, WorkerStates, packed, replace_where
 from gcjax.protocols.simulation.overlapping import overlapping_turn
 from gcjax.protocols.simulation.rules import Rule, TurnPlan, turn_of
@@ -95,17 +101,21 @@ class TurnQueue(NamedTuple):
         def first_and_count(state: State) -> tuple[jax.Array, jax.Array]:
             """int32[], the first who may begin, the last worker if nobody may; and int32[], how many may."""
             begins = decisions.may_begin(self.rule, self.with_constant_alive(state).view)
-            index = jnp.arange(begins.size, dtype=jnp.int32)
-            return jnp.where(begins, index, begins.size - 1).min(), begins.sum(dtype=jnp.int32)
+            return first_index(begins), begins.sum(dtype=jnp.int32)
 
         def only_sender(state: State) -> tuple[jax.Array, jax.Array]:
-            """The sender, and 1: whether it may begin is asked later."""
-            return state.sender, jnp.ones((), jnp.int32)
+            """The sender, and whether it may begin, 1 or 0."""
+            begins = decisions.may_begin(self.rule, self.with_constant_alive(state).view)
+            return state.sender, begins[state.sender].astype(jnp.int32)
 
         asks_everybody = max_over_runs(state.asks_everybody.astype(jnp.int32)) > 0
         worker, num_begin = jax.lax.cond(asks_everybody, first_and_count, only_sender, state)
         state = run_if(may_begin & (num_begin > 1), self.with_all_begun, state)
-        state = self._with_begun(self.with_constant_alive(state), WorkerSelection(worker), may_begin)
+        state = run_if(
+            may_begin & (num_begin == 1),
+            lambda state: self._with_begun(self.with_constant_alive(state), WorkerSelection(worker), may_begin),
+            state,
+        )
         return state._replace(asks_everybody=jnp.asarray(not self.rule.asks_after_commits) | ~may_begin)
 
     def with_all_begun(self, state: State) -> State:
@@ -253,8 +263,9 @@ class TurnQueue(NamedTuple):
         if state.earliest_phase_ends is None:
             phase_ends = self.phase_ends(state)
             arrival_order = phase_ends if self.network.service is None else state.phase_end
-            return jnp.argmin(arrival_order).astype(jnp.int32), phase_ends.min()
-        worker, time = index_of_earliest(state.earliest_phase_ends, state.phase_end), state.earliest_phase_ends.min()
+            return first_index(arrival_order == earliest(arrival_order)), earliest(phase_ends)
+        worker = index_of_earliest(state.earliest_phase_ends, state.phase_end)
+        time = earliest(state.earliest_phase_ends)
         return worker, time if self.network.service is None else jnp.maximum(time, state.server_free_time)
 
     @property
