@@ -21,10 +21,10 @@ _MARKS = {"xla_cpu_small_call": "true", "inlineable": "false"}
 
 _POSSIBLE = frozenset((
     "abs", "add", "and", "argmax", "argmin", "bitcast_convert_type", "broadcast_in_dim", "ceil", "clamp", "clz",
-    "concatenate", "convert_element_type", "custom_vmap_call", "div", "dynamic_slice", "dynamic_update_slice",
-    "eq", "expand_dims", "floor", "gather", "ge", "gt", "iota", "is_finite", "jit", "le", "lt", "max", "min", "mul",
-    "ne", "neg", "not", "or", "pjit", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_sum", "rem", "reshape", "select_n",
-    "shift_left", "sign", "slice", "squeeze", "stack", "stop_gradient", "sub", "transpose", "xor",
+    "concatenate", "convert_element_type", "custom_vmap_call", "div", "dynamic_slice", "dynamic_update_slice", "eq",
+    "expand_dims", "floor", "gather", "ge", "gt", "iota", "is_finite", "jit", "le", "lt", "max", "min", "mul", "ne",
+    "neg", "not", "or", "pjit", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_sum", "rem", "reshape",
+    "select_n", "shift_left", "sign", "slice", "squeeze", "stack", "stop_gradient", "sub", "transpose", "xor",
 ))  # fmt: skip
 """Operations that the steps of such a loop can be made of.
 

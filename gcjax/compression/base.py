@@ -3,7 +3,9 @@
 Letters: W workers, d numbers of a message.
 """
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from gcjax import _validate
+from gcjax import _validate, memory
 
 INDEX_BYTES = 4
 """The size of the place of a number in a message."""
@@ -45,7 +47,7 @@ class Compression(NamedTuple):
 
 def stateless(
     compress: Callable[..., jax.Array],
-    num_bytes: Callable[..., int],
+    num_bytes: Callable[..., Any],
     *,
     worker_values: np.ndarray | None = None,
     **properties: bool,
@@ -55,7 +57,8 @@ def stateless(
     Args:
       compress: pure function `(float[d], rng_key) -> float[d]`, of float32 at least; the estimate is rounded to the
         message's dtype.
-      num_bytes: `(d, bytes of a number) -> int`, the bytes of a message.
+      num_bytes: `(d, bytes of a number) -> int`, the bytes of a message; where its dtypes differ, the mean of their
+        bytes, a fraction, and the result is rounded up.
       worker_values: [W], a number for each worker, in which their compressions differ. Both functions then take it as
         their last argument: `compress` as a float[], `num_bytes` as it is. None where they do not differ.
       **properties: those fields of `Compression` that say what it is.
@@ -78,10 +81,12 @@ def stateless(
 
     def bytes_of_message(message: Any) -> Any:
         """The bytes that are sent for a message, of which shapes and dtypes count; int[W] where workers differ."""
-        flat = jax.eval_shape(lambda message: _flat(message)[0], message)
+        leaves = jax.tree.leaves(jax.eval_shape(_checked_floats, message))
+        num_numbers = sum(leaf.size for leaf in leaves)
+        number_bytes = Fraction(memory.bytes_of_arrays(leaves), max(1, num_numbers))
         if worker_values is None:
-            return num_bytes(flat.size, flat.dtype.itemsize)
-        return np.asarray([num_bytes(flat.size, flat.dtype.itemsize, value) for value in worker_values.tolist()])
+            return math.ceil(num_bytes(num_numbers, number_bytes))
+        return np.asarray([math.ceil(num_bytes(num_numbers, number_bytes, value)) for value in worker_values.tolist()])
 
     num_workers = None if worker_values is None else len(worker_values)
     return Compression(init, compress_message, bytes_of_message, num_workers=num_workers, **properties)
@@ -93,10 +98,15 @@ def _flat(message: Any) -> tuple[jax.Array, Callable[[jax.Array], Any]]:
     Raises:
       ValueError: if an array is not of floats.
     """
+    flat, unravel = ravel_pytree(_checked_floats(message))
+    return flat, unravel
+
+
+def _checked_floats(message: Any) -> Any:
+    """The message, if all its arrays are of floats; otherwise raises a `ValueError`."""
     for leaf in jax.tree.leaves(message):
         float32_at_least(jnp.asarray(leaf))
-    flat, unravel = ravel_pytree(message)
-    return flat, unravel
+    return message
 
 
 def num_sent(share: float, num_numbers: int) -> int:

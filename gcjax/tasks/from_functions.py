@@ -75,8 +75,8 @@ def task_of(
         )
     batch_functions = sampling(len(inputs), num_chunks, batch_size, local_data)
     return Task(
-        Data(train, reference),
-        init,
+        data=Data(train, reference),
+        init=init,
         **_task_functions(keyed_loss, metrics, is_per_example, len(inputs), held_out is not None),
         **batch_functions._asdict(),
         num_chunks=num_chunks,
@@ -117,7 +117,7 @@ def _task_functions(
     is_per_example: bool,
     num_examples: int,
     has_held_out: bool,
-) -> dict[str, Callable[..., Any]]:
+) -> dict[str, Any]:
     """The loss and metrics of `task_of`; cached, so that equal settings give equal functions: compiled once.
 
     `is_per_example`: whether the loss is float[B] and not float[].

@@ -354,3 +354,24 @@ def test_float4_keeps_the_largest_numbers_there_are():
     message = jnp.array([3e38, -3e38, 1.6e38, 0.0], jnp.float32)
     kept = jax.jit(lambda m: C.float4().compress(m, (), KEY)[0])(message)
     np.testing.assert_allclose(kept, [3e38, -3e38, 1.5e38, 0.0], rtol=1e-6)
+
+
+def test_each_number_has_the_bytes_of_its_own_type():
+    mixed = {"kernel": jnp.ones((50, 40), jnp.bfloat16), "scale": jnp.ones((), jnp.float32)}  # 2001 numbers, 4004 bytes
+    assert C.random_k(share=1.0).num_bytes(mixed) == 4004
+    assert C.random_k(share=0.5).num_bytes(mixed) == 2001  # 1000 numbers of 2.001 bytes
+    assert C.top_k(share=0.5).num_bytes(mixed) == 2001 + 4000
+    assert C.qsgd(levels=(1, 0), bucket_size=3000).num_bytes(mixed).tolist() == [3 + 501, 0]  # rounded up
+
+
+def test_error_feedback_keeps_what_is_beyond_the_range_of_a_type():
+    feedback, message = C.error_feedback(C.top_k(share=0.4)), jnp.array([60000.0, 50000.0, 1.0], jnp.float16)
+    state, largest = feedback.init(KEY, message), float(jnp.finfo(jnp.float16).max)
+    sent = np.zeros(3)
+    for round in range(6):
+        estimate, state = feedback.compress(message if round < 3 else 0 * message, state, KEY)
+        assert jnp.isfinite(estimate).all() and abs(estimate).max() <= largest
+        sent += np.asarray(estimate, float)
+    np.testing.assert_allclose(sent + np.asarray(state.residual, float), 3 * np.asarray(message, float), rtol=1e-6)
+    broken = feedback.compress(jnp.array([jnp.inf, 0.0, 0.0], jnp.float16), state, KEY)[0]
+    assert not jnp.isfinite(broken).all()  # a message that is not finite is not hidden

@@ -30,6 +30,16 @@ def parts_in_order(schedule, commit):
     return [(int(schedule.worker[commit, c]), int(schedule.unit[commit, c])) for c in np.flatnonzero(used)]
 
 
+def test_who_begins_at_a_moment_in_which_several_groups_commit_may_have_read_the_version_before():
+    made = P.halos(groups=[[0, 1], [2, 3]], num_local_steps=1, num_contributions=2)
+    schedule = made(jnp.ones((3, 4)))
+    assert schedule.read.tolist() == [[0, 0, 0, 0], [0, 1, 0, 2], [1, 3, 2, 4]]
+    assert P.check(schedule, made.specification(4))
+    for version in range(5):  # of worker 0's third begin: 1 before its group's commit at that moment, 3 after it
+        other = schedule._replace(read=schedule.read.at[2, 0].set(version))
+        assert bool(P.check(other, made.specification(4))) == (version in (1, 3))
+
+
 @pytest.mark.parametrize("name", ["halos", "halos at once"])
 def test_contributions_are_in_the_order_in_which_they_were_pushed(name, x64):
     num_commits = 0

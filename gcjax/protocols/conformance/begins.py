@@ -58,10 +58,15 @@ def begin_columns(
     }
     is_ambiguous = time == _ambiguous_begin_times(record, committed)[version.clip(0, record.time.size)]
     is_ambiguous |= _is_replaced_at_moment(record, time, version, also_made=not before_commits)
+    commit_before = committed.commit[first_row - 1]  # of the worker's push before; means nothing for its first begin
+    precedes_commit = is_ambiguous & (version == commit_before)
+    if before_commits:  # other groups may have made commits since that version
+        precedes_commit |= (version <= commit_before) & (time == np.asarray(record.time)[commit_before])
+        is_ambiguous |= precedes_commit
     position = _begin_positions(time, version, is_ambiguous, record.time.size + 1, event_order, columns_by_kind)
     follows_commit = _may_follow_commit_before(record, committed, first_row, time, version)
     # At the very moment of the commit before, the version that it replaces can only have been read before it.
-    follows_commit &= ~(is_ambiguous & (version == committed.commit[first_row - 1]))
+    follows_commit &= ~precedes_commit
     return begins, _clipped_to_own_pushes(position, committed, first_row, event_order, columns_by_kind, follows_commit)
 
 

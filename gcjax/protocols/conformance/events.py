@@ -212,13 +212,17 @@ def _is_read_early(record: Schedule, columns: Columns) -> np.ndarray:
 
 
 def _message_columns(record: Schedule, committed: CommittedUnits) -> Columns:
-    """The columns, but for the time, of the messages that have arrived up to the last commit; commit -1: in none."""
+    """The columns, but for the time, of the messages that have arrived up to the last commit; commit -1: in none.
+
+    One in none that arrives at the moment of the last commit is left out: the record may end before it is dealt with.
+    """
     num_commits = committed.lowest_worker.size  # what has read the version of the last one can be in none of them
     last_commit_time = record.time[:num_commits].max(initial=-np.inf)
-    is_message = np.isfinite(record.send_start) & (record.finish <= last_commit_time) & (record.read < num_commits)
-    unit, worker = (x.astype(np.int32) for x in np.nonzero(is_message))
     commit_of_unit = np.full(record.start.shape, -1, np.int32)  # [T, W]
     commit_of_unit[committed.unit, committed.worker] = committed.commit
+    has_arrived = (record.finish < last_commit_time) | ((record.finish == last_commit_time) & (commit_of_unit >= 0))
+    is_message = np.isfinite(record.send_start) & has_arrived & (record.read < num_commits)
+    unit, worker = (x.astype(np.int32) for x in np.nonzero(is_message))
     version, commit = record.read[unit, worker], commit_of_unit[unit, worker]
     group_of_commit = np.append(committed.lowest_worker, np.int32(-1))  # the last entry, -1, is for commit -1
     group = group_of_commit[commit]
