@@ -40,6 +40,7 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
         "holds": finding.holds,
         "states": finding.states,
         "transitions": finding.transitions,
+        "complete": finding.is_complete,
         "counterexample": counterexample,
     }
 

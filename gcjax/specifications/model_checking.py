@@ -34,11 +34,12 @@ class Finding(NamedTuple):
 
     Attributes:
       part: what was checked, "worker 0 alone" for example.
-      holds: whether it holds.
+      holds: whether it holds, in the states that were looked at.
       states: the states that were reached; 0 if none had to be.
       transitions: the steps that were looked at.
       reason: what does not hold; empty if it does.
       counterexample: a shortest way to it.
+      is_complete: whether all states were looked at; otherwise it ended where the property fails.
     """
 
     part: str
@@ -47,6 +48,7 @@ class Finding(NamedTuple):
     transitions: int = 0
     reason: str = ""
     counterexample: tuple[Step, ...] = ()
+    is_complete: bool = True
 
     def __bool__(self) -> bool:
         """Whether it holds."""
@@ -100,6 +102,8 @@ class Result(NamedTuple):
         if not finding.holds:
             steps = len(finding.counterexample)
             return f"fails after {steps} {'step' if steps == 1 else 'steps'}: {finding.reason}"
+        if not finding.is_complete:
+            return "holds up to where the property fails; not looked at behind that"
         if finding is self.composition:
             conclusion = (
                 "so the property follows" if self.by_composition else "but not every component keeps to its part"
@@ -149,7 +153,13 @@ def _shortest_failure(part: str, exploration: Exploration, *kinds: str) -> Findi
     """The finding that an exploration gives: its shortest failure of these kinds, or that there is none."""
     failures = [(len(exploration.failures[kind]), kind) for kind in kinds if kind in exploration.failures]
     if not failures:
-        return Finding(part, holds=True, states=exploration.states, transitions=exploration.transitions)
+        return Finding(
+            part,
+            holds=True,
+            states=exploration.states,
+            transitions=exploration.transitions,
+            is_complete=exploration.is_complete,
+        )
     _, kind = min(failures)  # that with the fewest steps
     return Finding(
         part=part,
@@ -177,7 +187,7 @@ def _composition(specification: Specification, explorations: list[Exploration], 
                 counterexample = (Step("environment", "nothing", state, state),)
                 reason = f"{name} relies on the others to do something"
                 return Finding("composition", holds=False, reason=reason, counterexample=counterexample)
-    return Finding("composition", holds=True)
+    return Finding("composition", holds=True, is_complete=all(e.is_complete for e in explorations))
 
 
 def states_per_second(specification: Specification) -> float:

@@ -53,6 +53,11 @@ class Exploration(NamedTuple):
     seconds: float
     failures: dict[str, tuple[Step, ...]]
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all states were looked at, as it ends where the property fails."""
+        return "property" not in self.failures
+
 
 def explore(
     specification: Specification, component: int | None = None, *, stepper: Stepper | None = None
@@ -263,7 +268,8 @@ class _Search:
     def _counterexample(self, path: list[_PathStep]) -> tuple[Step, ...]:
         """The steps of a path with numbers counted from the first state on, not canonical ones.
 
-        Actions are taken again; steps of the environment change the entries of a state by as much as they did.
+        Actions are taken again; steps of the environment change the entries of a state by as much as they did. Where
+        `canonicalise` does more than to count from elsewhere, the numbers that these show may be others than could be.
         """
         row, steps = _row(self.layout, self.spec.initial), []
         for component, action_number, canonical_row_before, row_after in path:

@@ -80,6 +80,13 @@ def test_the_specification_holds(name):
         assert all(part.states >= result.product.states for part in result.components)
 
 
+def test_a_search_that_ended_at_a_failure_says_so():
+    result = check(small("worker_busy_eager"))
+    assert not result.product and not result.progress.is_complete and not result.composition.is_complete
+    assert str(result).endswith("progress: holds up to where the property fails; not looked at behind that")
+    assert all(finding.is_complete for finding in check(small("bsp")).findings)
+
+
 def test_every_protocol_has_a_specification():
     assert set(protocols.TABLE) <= set(SPECIFICATIONS)
     for name, entry in protocols.TABLE.items():
