@@ -22,7 +22,10 @@ _CONFIGURABLE_CALL = re.compile(
     r"\n  In call to configurable '(?P<name>[\w.]+)' \(.*?\)(?: in scope '(?P<scope>.*?)')?(?=\n|$)"
 )
 
-_GRAMMAR_HINT = "A value is a number, a 'text' in quotes, True, None, a list, @name(), @name or %macro."
+_GRAMMAR_HINT = (
+    "A value is a number, a 'text' in quotes, True, None, a list, @name(), @name or %macro; arguments have lines of their "
+    "own, as in name.argument = 3."
+)
 
 
 @contextmanager
@@ -38,7 +41,8 @@ def errors_in_words(binding: str = "", file: Path | None = None) -> Iterator[Non
     try:
         yield
     except SyntaxError as error:
-        if str(error.filename).endswith(".py"):  # of a module that the config imports
+        is_config = file is not None and error.filename == str(file)
+        if str(error.filename).endswith(".py") and not is_config:  # of a module that the config imports
             raise ValueError(f"{error.filename} line {error.lineno} is no Python: {error.msg}.") from error
         raise ValueError(f"Cannot read {_syntax_problem(error, binding, file)}") from None
     except tokenize.TokenError as error:

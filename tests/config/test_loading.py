@@ -176,6 +176,7 @@ BAD_BINDINGS = {
     "worker = 6": r"'worker = ...' sets a value that nothing uses. Did you mean workers",
     "epochs = 6": r"'epochs = ...' sets a value that nothing uses",
     "toy.learning_rate = fast": r"Cannot read 'toy.learning_rate = fast': fast is no value",
+    "toy.schemes = {'A': @ssp(staleness=2)}": r"arguments have lines of their own, as in name.argument = 3",
     "toy.learning_rate =": r"Cannot read 'toy.learning_rate ='",
     "toy.learning_rate": r"Cannot read 'toy.learning_rate'",
     "import experiments.protocls": r"no experiment module 'protocls'. Did you mean protocols",
@@ -219,6 +220,12 @@ def test_bad_files_say_where(file, old, new, match):
     file.write_text(CONFIG.replace(old, new))
     with pytest.raises(ValueError, match=match):
         run(file)
+
+
+def test_python_instead_of_a_config_is_read_as_a_config(tmp_path):
+    (tmp_path / "mine.py").write_text("import gcjax, jax\n")
+    with pytest.raises(ValueError, match=r"Cannot read .*mine.py line 1: import gcjax, jax: Expected newline. A value"):
+        config.load(tmp_path / "mine.py")
 
 
 def test_a_key_of_a_dict_is_there_once_in_files_too(file, tmp_path):
