@@ -23,8 +23,8 @@ _CONFIGURABLE_CALL = re.compile(
 )
 
 _GRAMMAR_HINT = (
-    "A value is a number, a 'text' in quotes, True, None, a list, @name(), @name or %macro; arguments have lines of their "
-    "own, as in name.argument = 3."
+    "A value is a number, a 'text' in quotes, True, None, a list, @name(), @name or %macro; arguments have lines of "
+    "their own, as in name.argument = 3."
 )
 
 
