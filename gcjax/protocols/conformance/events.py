@@ -60,7 +60,7 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS, *, begins_before_
         COMMIT: _commit_columns,
         STEP: _step_columns,
         UNIT: _unit_arrival_columns,
-        SEND: _send_columns,
+        SEND: _send_columns if MESSAGE in kinds else _exchange_columns,
         MESSAGE: _message_arrival_columns,
     }
     columns_by_kind: dict[str, Columns] = {
@@ -212,17 +212,13 @@ def _is_read_early(record: Schedule, columns: Columns) -> np.ndarray:
 
 
 def _message_columns(record: Schedule, committed: CommittedUnits) -> Columns:
-    """The columns, but for the time, of the messages that have arrived up to the last commit; commit -1: in none.
-
-    One in none that arrives at the moment of the last commit is left out: the record may end before it is dealt with.
-    """
+    """The columns, but for the time, of the messages that have arrived up to the last commit; commit -1: in none."""
     num_commits = committed.lowest_worker.size  # what has read the version of the last one can be in none of them
     last_commit_time = record.time[:num_commits].max(initial=-np.inf)
+    is_message = np.isfinite(record.send_start) & (record.finish <= last_commit_time) & (record.read < num_commits)
+    unit, worker = (x.astype(np.int32) for x in np.nonzero(is_message))
     commit_of_unit = np.full(record.start.shape, -1, np.int32)  # [T, W]
     commit_of_unit[committed.unit, committed.worker] = committed.commit
-    has_arrived = (record.finish < last_commit_time) | ((record.finish == last_commit_time) & (commit_of_unit >= 0))
-    is_message = np.isfinite(record.send_start) & has_arrived & (record.read < num_commits)
-    unit, worker = (x.astype(np.int32) for x in np.nonzero(is_message))
     version, commit = record.read[unit, worker], commit_of_unit[unit, worker]
     group_of_commit = np.append(committed.lowest_worker, np.int32(-1))  # the last entry, -1, is for commit -1
     group = group_of_commit[commit]
@@ -234,6 +230,18 @@ def _send_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     """The events in which workers begin to send a message."""
     columns = _message_columns(record, committed)
     return {**columns, "time": record.send_start[columns["unit"], columns["worker"]]}
+
+
+def _exchange_columns(record: Schedule, committed: CommittedUnits) -> Columns:
+    """As `_send_columns`, of messages that each have a commit of their own.
+
+    One in no commit that arrives at the moment of the last commit is left out: the record ends before its commit.
+    """
+    columns = _send_columns(record, committed)
+    last_commit_time = record.time[: committed.lowest_worker.size].max(initial=-np.inf)
+    arrives_at_end = record.finish[columns["unit"], columns["worker"]] == last_commit_time
+    is_left_out = arrives_at_end & (columns["commit"] < 0)
+    return {name: x[~is_left_out] for name, x in columns.items()}
 
 
 def _message_arrival_columns(record: Schedule, committed: CommittedUnits) -> Columns:
