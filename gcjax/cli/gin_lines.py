@@ -188,7 +188,8 @@ def _comments_on_defaults(selector: str, signature: Signature) -> Iterator[str]:
     for parameter in signature.parameters.values():
         default, default_text = parameter.default, repr(parameter.default)
         is_literal = default is None or isinstance(default, (bool, int, float, str, tuple))
-        if is_literal and "inf" not in default_text and "nan" not in default_text:
+        can_be_written = is_literal and "inf" not in default_text and "nan" not in default_text
+        if can_be_written and parameter.name not in GIVEN_BY_COMMAND:
             yield f"# {selector}.{parameter.name} = {default_text}"
 
 

@@ -44,8 +44,6 @@ def check_workers(study: Study, schemes: Mapping[str, Protocol]) -> None:
             raise ValueError(
                 f"a scheme must be a Protocol, for example gcjax.protocols.bsp(); '{name}' is {protocol!r}."
             )
-        with scheme_name_in_errors(name):
-            check_chunks(study.task, code_of_messages(protocol), study.num_workers)
         num_workers = workers_of(protocol)
         if num_workers is not None and num_workers != study.num_workers:
             raise ValueError(
@@ -53,6 +51,7 @@ def check_workers(study: Study, schemes: Mapping[str, Protocol]) -> None:
                 f"has {num_workers}. Make them the same."
             )
         with scheme_name_in_errors(name):
+            check_chunks(study.task, code_of_messages(protocol), study.num_workers)
             check_compression(study.compression_of(name), protocol, study.num_workers)
 
 
