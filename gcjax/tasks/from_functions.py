@@ -5,7 +5,7 @@ Letters: N data chunks, n training examples, B examples of a batch.
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -154,7 +154,7 @@ def _task_functions(
 
 def _check_metrics(own_values: Any, losses: dict[str, jax.Array]) -> None:
     """Raises a `ValueError` unless metrics are `{name: float[]}`, with other names than the losses."""
-    if not isinstance(own_values, dict) or any(jnp.ndim(value) for value in own_values.values()):
+    if not isinstance(own_values, Mapping) or any(jnp.ndim(value) for value in own_values.values()):
         shapes = jax.tree.map(lambda value: list(jnp.shape(value)), own_values)
         raise ValueError(f"metrics must return a number for each name, as in {{'accuracy': 0.9}}; got shapes {shapes}.")
     if same_names := own_values.keys() & losses.keys():
