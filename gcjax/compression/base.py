@@ -137,9 +137,5 @@ def blocks_of(flat: jax.Array, block_size: int) -> jax.Array:
 
 def validated(compression: Any) -> Compression:
     """The compression; a `ValueError` if it is none."""
-    if not isinstance(compression, Compression):
-        hint = " Was the factory called?" if callable(compression) else ""
-        raise ValueError(
-            f"compression must be a Compression, for example gcjax.compression.int8(); got {compression!r}.{hint}"
-        )
+    _validate.instance("compression", compression, Compression, "gcjax.compression.int8()")
     return compression

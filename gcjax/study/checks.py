@@ -38,7 +38,10 @@ def check_schemes(study: Study, schemes: Iterable[str]) -> None:
 
 
 def check_workers(study: Study, schemes: Mapping[str, Protocol]) -> None:
-    """Raises `ValueError` if a scheme (name -> protocol) is none, or its code or compression is for other workers."""
+    """Raises `ValueError` if a scheme (name -> protocol) is none, or its code or compression is for other workers.
+
+    Also if the task's chunks are not those of its code, or not its workers' own where they must be.
+    """
     for name, protocol in schemes.items():
         if not isinstance(protocol, Protocol):
             raise ValueError(
