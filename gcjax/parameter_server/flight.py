@@ -293,6 +293,8 @@ class _Exchange:
                 self._write(packet)
                 with self._lock:
                     self._num_waiting -= 1
+            if self._client is not None:  # without this the server learns of it only by `cancel`
+                self._writer.done_writing()
             self._writer.close()
         except (OSError, pa.ArrowException, StopIteration):
             self._is_over = True

@@ -7,6 +7,7 @@ import contextlib
 import math
 import queue
 import threading
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -271,7 +272,9 @@ class Server:
                 else:
                     self._events.put(_Event(connection, message))
             if self._says_end:
-                connection.send(_END)  # it may be of a worker that nobody has greeted
+                with contextlib.suppress(Disconnected):
+                    connection.send(_END)  # it may be of a worker that nobody has greeted
+                _wait_for_hang_up(connection)
         except Disconnected:
             pass
         finally:
@@ -351,6 +354,16 @@ class Server:
         next_lease_end = now - longest_silence + lease
         # At the end of the run at the latest; a second from now while it has not begun.
         self._next_lease_end = min(next_lease_end, self._limits.seconds if self._coordinator.has_begun else now + 1.0)
+
+
+def _wait_for_hang_up(connection: Connection) -> None:
+    """Reads on until `Disconnected`, for `CLOSE_SECONDS` at most.
+
+    A worker that writes to a connection that has ended does not get the message any more that the run is done.
+    """
+    deadline = time.monotonic() + flight.CLOSE_SECONDS
+    while time.monotonic() < deadline:
+        connection.receive()
 
 
 def _check_non_finite(setup: Setup, limits: Limits) -> None:

@@ -1,5 +1,6 @@
 """How a worker learns that a run is done, or that it is not wanted."""
 
+import queue
 import subprocess
 import sys
 import threading
@@ -101,6 +102,33 @@ def test_a_worker_whose_first_message_still_waits_learns_that_the_run_is_done():
     reports = []
     worker.start()
     while server._events.empty():  # nobody deals with what is in there
+        time.sleep(0.01)
+    server.close()
+    worker.join(30)
+    assert len(reports) == 1 and reports[0].num_units == 0
+
+
+def test_a_worker_that_writes_after_the_end_of_its_connection_learns_that_the_run_is_done(monkeypatch):
+    server, reports = Server(SETUP, Limits(1)), []
+    is_done, send = server._is_done, flight._Exchange.send
+
+    class Events(queue.SimpleQueue):
+        def put(self, event):
+            super().put(event)
+            if event.message is not None:
+                is_done.wait(30)  # the connection's thread looks at it next, and reads no more
+
+    def send_hello_slowly(connection, message):
+        send(connection, message)
+        if message.kind == "hello":
+            is_done.wait(30)
+            time.sleep(0.3)  # the server ends the connection, unless it waits for the worker
+
+    monkeypatch.setattr(server, "_events", Events())
+    monkeypatch.setattr(flight._Exchange, "send", send_hello_slowly)
+    worker = threading.Thread(target=lambda: reports.append(work(SETUP, server.address, worker=0, patience=1.0)))
+    worker.start()
+    while server._events.empty():
         time.sleep(0.01)
     server.close()
     worker.join(30)
