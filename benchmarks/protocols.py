@@ -18,7 +18,7 @@ import optax
 
 from benchmarks.engine import plain_sgd_run
 from benchmarks.timing import KEY, Row, alternate, ratio
-from gcjax import codes, engine, memory, protocols, stragglers, tasks
+from gcjax import codes, compiler_options, engine, memory, protocols, stragglers, tasks
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Network
 
@@ -78,10 +78,11 @@ def schedules() -> list[Row]:
 def _growth_row(
     name: str, protocol_of_size: Callable[[int], Protocol], *, num_units: int, sizes: tuple[int, ...]
 ) -> Row:
-    """Microseconds a unit for growing numbers of workers."""
+    """Microseconds a unit for growing numbers of workers, compiled as for a run."""
+    options = compiler_options.small_operations()
     microseconds_per_unit = []
     for size in sizes:
-        schedule = jax.jit(protocol_of_size(size).schedule)
+        schedule = jax.jit(protocol_of_size(size).schedule, compiler_options=options)
         durations = _durations(num_units, size)
         (seconds,) = alternate(partial(schedule, durations, Network()), repeats=3)
         microseconds_per_unit.append(1e6 * min(seconds) / (size * num_units))

@@ -8,7 +8,7 @@ import pytest
 
 from gcjax import _one_kernel, engine, protocols, tasks
 from gcjax._one_kernel import loop_in_one_kernel
-from gcjax.protocols.compiled_schedules import _compiled_schedule
+from gcjax.protocols.compiled_schedules import schedule_program
 from gcjax.protocols.simulation.one_row_each import with_rows
 from gcjax.stragglers import Network
 
@@ -78,8 +78,8 @@ def test_runs_under_vmap_are_those_of_a_loop_and_not_marked():
 )
 def test_event_queues_of_few_workers_are_one_kernel(protocol):
     few, many = jnp.ones((4, 3)), jnp.ones((4, 129))
-    assert MARK in _compiled_schedule.lower(protocol.schedule, few, Network()).as_text()
-    assert MARK not in _compiled_schedule.lower(protocol.schedule, many, Network()).as_text()
+    assert MARK in schedule_program().lower(protocol.schedule, few, Network()).as_text()
+    assert MARK not in schedule_program().lower(protocol.schedule, many, Network()).as_text()
 
 
 @has_marks
@@ -121,7 +121,7 @@ def test_the_schedule_of_one_worker_does_not_end_the_process():
     halos = protocols.halos(groups=((0,),), num_local_steps=1, num_contributions=2)
     elastic, unit = protocols.elastic_averaging(num_local_steps=2), jnp.ones((1, 1))
     for protocol in (halos, elastic):
-        assert MARK in _compiled_schedule.lower(protocol.schedule, unit, Network()).as_text()
+        assert MARK in schedule_program().lower(protocol.schedule, unit, Network()).as_text()
     assert halos(jnp.ones((4, 1))).time.tolist() == [2.0, 4.0]
     with pytest.raises(ValueError, match="used up before the first one"):
         elastic(unit)

@@ -192,7 +192,7 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
 @functools.cache
 def _program() -> Any:
     """`_sums_of_blocks`, to be compiled for each scheme and each shape of durations."""
-    options = _COMPILED_IN_ONE_THREAD | compiler_options.quick_to_compile()
+    options = _COMPILED_IN_ONE_THREAD | compiler_options.small_operations()
     return jax.jit(_sums_of_blocks, static_argnums=(0, 1, 2), compiler_options=options)
 
 

@@ -4,27 +4,31 @@ They are simulated on a CPU, also where there is an accelerator: event queues, w
 other, ran 4 to 8 times as long on an H200.
 """
 
+import functools
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from gcjax import _validate
+from gcjax import _validate, compiler_options
 from gcjax.protocols.schedule import Schedule
 
 
 def compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
-    """The schedule that a pure function makes of some inputs; traced and compiled once for equal functions."""
-    if hasattr(schedule, "lower"):  # it is jitted by whoever made it, with options of its own
+    """The schedule that a pure function makes of some inputs; traced and compiled once for equal functions.
+
+    Inside of a program that is being traced it becomes a part of it.
+    """
+    # A function that is jitted has options of its own, and so has a program that JAX is tracing.
+    if hasattr(schedule, "lower") or _validate.is_traced(jnp.zeros(())):
         return schedule(*inputs)
     inputs_on_cpu = on_cpu(inputs)
-    result = _compiled_schedule(schedule, *inputs_on_cpu)
+    result = schedule_program()(schedule, *inputs_on_cpu)
     if inputs_on_cpu is inputs:
         return result
     if _is_any_traced(result):  # by a parameter of the protocol
-        return _compiled_schedule(schedule, *inputs)
+        return schedule_program()(schedule, *inputs)
     return jax.tree.map(jnp.asarray, jax.device_get(result))  # to wherever JAX computes by default
 
 
@@ -47,12 +51,17 @@ def shapes_of_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Sched
     """The shapes and types of the schedule that a pure function makes of some inputs; traced once for equal ones."""
     if hasattr(schedule, "lower"):
         return jax.eval_shape(schedule, *inputs)
-    return _compiled_schedule.eval_shape(schedule, *inputs)
+    return schedule_program().eval_shape(schedule, *inputs)
 
 
-@partial(jax.jit, static_argnums=0)
-def _compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
-    """The schedule that the function makes of the inputs; compiled for each function and each shape of inputs."""
+@functools.cache
+def schedule_program() -> Any:
+    """`(schedule, *inputs) -> Schedule`, to be compiled for each function and each shape of inputs."""
+    return jax.jit(_schedule_of, static_argnums=0, compiler_options=compiler_options.small_operations())
+
+
+def _schedule_of(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
+    """The schedule that the function makes of the inputs."""
     return schedule(*inputs)
 
 

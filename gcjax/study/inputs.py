@@ -77,7 +77,7 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
         return jax.jit(sample)(duration_keys)
 
     # The random numbers of a network take XLA longest, and are drawn once.
-    @partial(jax.jit, compiler_options=compiler_options.quick_to_compile())
+    @partial(jax.jit, compiler_options=compiler_options.small_operations())
     def initial_params(keys: jax.Array) -> Any:
         """The initial parameters of all runs, every leaf [runs, ...], from one key a seed."""
         params_of_seeds = jax.vmap(study.task.init)(keys)

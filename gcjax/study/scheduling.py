@@ -58,7 +58,7 @@ def _arguments(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) ->
 @functools.cache
 def schedule_program() -> Any:
     """`_schedules_of_runs`, to be compiled for each protocol and each shape of the arguments."""
-    options = compiler_options.quick_to_compile()
+    options = compiler_options.small_operations()
     return jax.jit(_schedules_of_runs, static_argnums=0, compiler_options=options)
 
 

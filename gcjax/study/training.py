@@ -222,7 +222,7 @@ class _Training(NamedTuple):
 @functools.cache
 def _begin_program() -> Any:
     """`_begin_runs`, to be compiled for each training and each shape of the arguments."""
-    return jax.jit(_begin_runs, static_argnums=(0, 1), compiler_options=compiler_options.quick_to_compile())
+    return jax.jit(_begin_runs, static_argnums=(0, 1), compiler_options=compiler_options.small_operations())
 
 
 def _begin_runs(
