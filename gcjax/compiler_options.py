@@ -31,8 +31,11 @@ def small_operations() -> dict[str, Any]:
     """
     if jax.default_backend() != "cpu":
         return {}
+    wanted = _QUICK_TO_COMPILE | _IN_ONE_THREAD
+    if jax.config.read("jax_disable_most_optimizations"):  # there are fewer already
+        del wanted["xla_backend_optimization_level"]
     options: dict[str, Any] = {}
-    for name, value in (_QUICK_TO_COMPILE | _IN_ONE_THREAD).items():
+    for name, value in wanted.items():
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # there is no such option
             jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
             options[name] = value

@@ -229,8 +229,8 @@ def check_progress(assignment: Assignment, progress: Any) -> jax.Array:
     if shape != (assignment.num_workers,) or not jnp.issubdtype(dtype, jnp.integer):
         raise ValueError(
             f"progress must be int[{assignment.num_workers}], one count of finished chunks a worker, or "
-            f"bool[{assignment.num_workers}], who has finished the whole load; got {dtype}{list(shape)}. "
-            "Was it made for another assignment?"
+            f"bool[{assignment.num_workers}], who has finished the whole load; got {dtype}{list(shape)}."
+            + (" Was it made for another assignment?" if shape != (assignment.num_workers,) else "")
         )
     is_concrete = not isinstance(progress, jax.core.Tracer)
     if is_concrete:

@@ -94,8 +94,7 @@ def coded_value_and_grad(
     """
     check_code(code, "coded_value_and_grad")
     check_loss(loss)
-    if message_dtype is not None and not jnp.issubdtype(message_dtype, jnp.inexact):
-        raise ValueError(f"message_dtype must be a type of floats, such as jnp.bfloat16; got {message_dtype!r}.")
+    _check_message_dtype(message_dtype)
     auto_mesh = mesh_with_axis(mesh, axis)
     estimate = estimate_on_mesh(
         loss_forms(loss, has_aux), code, auto_mesh, axis, message_dtype=message_dtype, accumulate=accumulate
@@ -122,6 +121,18 @@ def coded_value_and_grad(
         return compiled_step(params, batch, check_progress(code.assignment, progress), args)
 
     return checked_step
+
+
+def _check_message_dtype(message_dtype: Any) -> None:
+    """Raises `ValueError` unless it is None, or a type of floats."""
+    if message_dtype is None:
+        return
+    try:
+        is_of_floats = jnp.issubdtype(jnp.dtype(message_dtype), jnp.floating)
+    except TypeError:  # there is no such type
+        is_of_floats = False
+    if not is_of_floats:
+        raise ValueError(f"message_dtype must be a type of floats, such as jnp.bfloat16; got {message_dtype!r}.")
 
 
 def estimate_on_mesh(

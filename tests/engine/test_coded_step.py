@@ -371,8 +371,9 @@ def test_bad_input():
         engine.coded_value_and_grad(lambda p, c: each(p, c).mean(axis=0, keepdims=True), code, on)(
             params(), batch, code.assignment.loads
         )
-    with pytest.raises(ValueError, match="message_dtype must be a type of floats"):
-        engine.coded_value_and_grad(each, code, on, message_dtype=jnp.int8)
+    for message_dtype in (jnp.int8, "nonsense", jnp.complex64):
+        with pytest.raises(ValueError, match="message_dtype must be a type of floats"):
+            engine.coded_value_and_grad(each, code, on, message_dtype=message_dtype)
     with pytest.raises(ValueError, match="the loss must be a function"):
         engine.coded_value_and_grad("loss", code, on)
     with pytest.raises(ValueError, match=r"got batch\[0\]\[0\] of shape \(\)"):

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from gcjax import protocols
+from gcjax import compiler_options, protocols
 from gcjax.protocols.simulation import turn_queue
 from gcjax.stragglers import Network
 from gcjax.stragglers.absences import Absences
@@ -40,10 +40,14 @@ NETWORK = Network(
 
 
 def schedules(name, few, monkeypatch, num_seeds):
-    """The schedules of durations with and without ties, alone and as one batch, where up to `few` workers are few."""
+    """The schedules of durations with and without ties, alone and as one batch, where up to `few` workers are few.
+
+    Those of many are compiled as a run does.
+    """
     monkeypatch.setattr(turn_queue, "MAX_FEW_WORKERS", few)
     protocol = CASES[name].make(SHAPE[1])
-    schedule = jax.jit(lambda durations: protocol.schedule(durations, NETWORK))
+    options = {} if few else compiler_options.small_operations()
+    schedule = jax.jit(lambda durations: protocol.schedule(durations, NETWORK), compiler_options=options)
     drawn = [draw(n, SHAPE, 0.05 * (n == 2)) for n in range(num_seeds) for draw in (random_durations, tied_durations)]
     yield from map(schedule, drawn)
     yield jax.vmap(schedule)(np.stack(drawn))
