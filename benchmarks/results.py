@@ -21,8 +21,9 @@ HEADS = ["benchmark", "figure", "aim", "met", "compared with", "note"]
 _INTRODUCTION = """# Results of the benchmarks
 
 Written by `make bench`; `python -m benchmarks NAME` replaces the figures of one benchmark. Ratios are of two things
-that take turns in one process, the median of several repetitions. "A over B" above 1 says that A is so many times as
-fast, or as expensive where the aim is an upper limit. Other work on the same machine makes figures noisy."""
+that take turns in one process, the median of several repetitions, or of several processes where a note says so. "A over
+B" above 1 says that A is so many times as fast, or as expensive where the aim is an upper limit. Other work on the same
+machine makes figures noisy."""
 
 
 def machine() -> str:
