@@ -71,8 +71,7 @@ def progressive_groups(
         group_by_level = jnp.asarray(_group_by_level(num_workers, order))
         whole_way = network if network.servers is None else _with_way_between_servers(network, network.servers)
         max_seconds = factor * num_rounds * (_median_round(durations, whole_way) if no_delay is None else no_delay)
-        units_of_trial = min(num_rounds * num_workers, np.iinfo(np.int32).max)
-        rule = _trial_rule(group_by_level, units_of_trial, max_seconds)
+        rule = _trial_rule(group_by_level, num_rounds, max_seconds)
         trials = event_schedule(rule, durations, whole_way)
         return trials if network.servers is None else _arriving_at_groups(trials, network)
 
@@ -85,7 +84,7 @@ def progressive_groups(
             )
         group_by_level = jnp.asarray(_group_by_level(num_workers, order))
         max_seconds = factor * num_rounds * no_delay
-        return _trial_rule(group_by_level, units_of_trial=num_rounds * num_workers, max_seconds=max_seconds)
+        return _trial_rule(group_by_level, num_rounds, max_seconds)
 
     def specification(num_workers: int) -> specifications.Specification:
         """The specification, for groups of neighbours in this order of the workers."""
@@ -154,8 +153,8 @@ def _median_round(durations: jax.Array, network: Network) -> jax.Array:
     return median + message_seconds.astype(durations.dtype)
 
 
-def _trial_rule(group_by_level: jax.Array, units_of_trial: int, max_seconds: jax.Array | float) -> Rule:
-    """The rule of trials of `units_of_trial` units each; the first that takes `max_seconds` at most is kept.
+def _trial_rule(group_by_level: jax.Array, num_rounds: int, max_seconds: jax.Array | float) -> Rule:
+    """The rule of trials of `num_rounds * W` units each; the first that takes `max_seconds` at most is kept.
 
     `group_by_level int32[levels, W]` are the groups of the workers in each trial. A group commits when all its members
     have sent a message.
@@ -169,11 +168,13 @@ def _trial_rule(group_by_level: jax.Array, units_of_trial: int, max_seconds: jax
         )
 
     num_workers = group_by_level.shape[1]
+    units_of_trial = min(num_rounds * num_workers, np.iinfo(np.int32).max)
     rule = group_rule(lambda view: view.memory.group, num_workers, num_contributions=num_workers)
 
     def remember(view: View, worker: jax.Array) -> Trial:
         """The trial after a message of `worker`; the next one begins if it brings the commit that ends this one.
 
+        A commit can also come by its leaving.
         A trial ends after `units_of_trial` units, and is kept if it took at most `max_seconds`. Every group changes to
         the groups of the new trial (the next level of `group_by_level`) when it commits next.
         """
@@ -196,4 +197,4 @@ def _trial_rule(group_by_level: jax.Array, units_of_trial: int, max_seconds: jax
             is_chosen=is_chosen,
         )
 
-    return rule._replace(memory=memory, remember=remember)
+    return rule._replace(memory=memory, remember=remember, remembers_commits=True)

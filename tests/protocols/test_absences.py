@@ -393,6 +393,14 @@ def test_trials_of_groups_count_the_units_of_those_who_are_there():
     assert num_workers[:9].tolist() == [2] * 8 + [1]  # 2 * 4 units with one group, as many with two, then alone
 
 
+def test_trials_of_groups_count_the_commit_that_a_leaving_worker_brings():
+    """The group of both commits at 2 s, as worker 1 leaves, and at 3 s: two units, so that it is halved then."""
+    away = absences(workers=(1,), leave=(2.0,), join=(3.5,))
+    schedule = protocols.progressive_groups(num_rounds=1, no_delay=0.1)(jnp.array([[1.0, 4.0]] * 6), absences=away)
+    assert schedule.time[:5].tolist() == [2.0, 3.0, 4.0, 5.0, 6.0]  # nobody waits for worker 1, which joins at 3.5 s
+    assert (schedule.worker[:5, 1] == -1).all()
+
+
 def test_an_initiator_that_joins_with_its_gradient_brings_the_commit():
     """The first in the order of a round has done its gradient, left, and is back before anybody else is done."""
     orders = ((key, jax.random.permutation(jax.random.fold_in(key, 0), 3)) for key in map(jax.random.key, range(200)))

@@ -455,6 +455,8 @@ def test_numbers_as_large_as_can_be_are_those_that_bound_nothing():
     np.testing.assert_array_equal(P.hop(num_backup=largest)(durations).time, waits_for_one.time)
     one_trial = P.progressive_groups(num_rounds=largest, no_delay=1.0)(durations)
     np.testing.assert_array_equal(one_trial.time, P.progressive_groups(num_rounds=T, no_delay=1.0)(durations).time)
+    slow_server = stragglers.constant_network(service=0.1)  # the event queue, by the rule
+    assert P.progressive_groups(num_rounds=largest, no_delay=1.0)(durations, slow_server).time.shape == (T * W,)
     network = stragglers.constant_network(latency=2**63)
     with pytest.raises(ValueError, match="cannot tell times near .* Set jax_enable_x64"):
         P.bsp()(durations, network)

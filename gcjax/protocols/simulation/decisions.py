@@ -103,10 +103,13 @@ def with_commit(rule: Rule, view: View, worker: jax.Array, arrives: jax.Array, c
 
 
 def with_memory(rule: Rule, view: View, worker: jax.Array, arrives: jax.Array, happens: jax.Array) -> View:
-    """The view in which the commit is counted, if it `happens bool[]`, and the message remembered, if it arrives."""
+    """The view in which the commit is counted, if it `happens bool[]`, and the message remembered, if it arrives.
+
+    So is a commit that no message brings, if the rule says so.
+    """
     view = view._replace(num_commits=view.num_commits + happens.astype(jnp.int32))
-    remembered = rule.remember(view, worker)
-    return view._replace(memory=jax.tree.map(lambda new, old: jnp.where(arrives, new, old), remembered, view.memory))
+    remembers, remembered = arrives | happens if rule.remembers_commits else arrives, rule.remember(view, worker)
+    return view._replace(memory=jax.tree.map(lambda new, old: jnp.where(remembers, new, old), remembered, view.memory))
 
 
 def without_messages(view: View, is_committed: jax.Array) -> View:

@@ -163,6 +163,8 @@ class Rule(NamedTuple):
       num_units: the units of a turn, a number or `(view) -> int32[W]`, or `int32[]` for all.
       memory: `(num_workers, dtype) -> memory`, what the rule keeps in mind at first.
       remember: `(view, worker) -> memory`, after a message; `view.num_commits` counts the commit that it brought.
+      remembers_commits: whether `remember` is also asked after a commit that no message brings, but a worker that
+        leaves, or an alarm.
       cuts_off: `(view, worker) -> bool[W]`, whose turns the commit cuts off; nobody's if None.
       pulls_before_push: whether the parameters are received after computing and before sending, not before computing.
       needs_everybody: whether each commit needs a message of everybody, so that there is none any more, and the run
@@ -203,6 +205,7 @@ class Rule(NamedTuple):
     num_units: int | Callable[[View], jax.Array] = 1
     memory: Callable[[int, Any], Any] = lambda num_workers, dtype: ()
     remember: Callable[[View, jax.Array], Any] = _unchanged_memory
+    remembers_commits: bool = False
     cuts_off: Callable[[View, jax.Array], jax.Array] | None = None
     pulls_before_push: bool = False
     needs_everybody: bool = False
