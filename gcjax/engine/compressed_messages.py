@@ -46,8 +46,8 @@ class Messages(NamedTuple):
 
     Attributes:
       values: a pytree, every leaf [messages, ...].
-      sender: int32[messages], whose state a message is compressed with: the worker, or w·M + m where a worker has M
-        messages, w the row of the code where rounds use several codes; -1 where nothing is sent.
+      sender: int32[messages], whose state a message is compressed with: the worker, or w·M + m of message m in row w
+        of the code, if there is one; -1 where nothing is sent.
       unit: int32[messages], the unit or the round that the message is about.
       weight: float[messages, L], the factor of the message in each block of what the commit applies; 0 where nothing
         is sent.
@@ -62,12 +62,10 @@ class Messages(NamedTuple):
 def num_senders(num_workers: int, code: GradientCode | None) -> int:
     """How many senders have a state of their own: one a worker, or one for each of its messages in a round.
 
-    Where rounds use several codes, what a worker keeps of a message belongs to its next one under the same code.
+    Where rounds use several codes, or a round has several rows of a code for a worker, as under `m_sgc`, what a worker
+    keeps of a message belongs to its next one in the same row.
     """
-    if code is None:
-        return num_workers
-    num_rows = num_workers if code.num_alternatives == 1 else code.assignment.num_workers  # the rows of all codes
-    return num_rows * code.num_messages
+    return num_workers if code is None else code.assignment.num_workers * code.num_messages
 
 
 def message_shapes(params: Any, code: GradientCode | None) -> Any:

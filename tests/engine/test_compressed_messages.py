@@ -260,6 +260,24 @@ def test_what_was_sent_and_what_is_kept_is_all_there_was(name, x64):
     assert np.abs(np.asarray(residual)).max() > 1e-3
 
 
+def test_each_row_of_a_code_keeps_what_it_has_not_sent(x64):
+    """There are more rows than workers. All rounds have the same gradient, so what is kept is all that is missing."""
+    gradients = np.random.default_rng(0).normal(size=(6, 4))
+    task = tasks.task_of(
+        lambda key: jnp.zeros(4), lambda params, x: x[0] @ params, (gradients, np.zeros(6)), num_chunks=6,
+        batch_size=None, local_data=True,
+    )  # fmt: skip
+    protocol = protocols.m_sgc(2, burst=1, window=2, max_slow=1)
+    trained = engine.run(
+        task, protocol, optax.sgd(1.0), jnp.ones((80 * protocol.round_units, 2)), rng_key=KEY,
+        compression=C.error_feedback(C.top_k(share=0.25)),
+    )  # fmt: skip
+    num_rows = protocol.code.assignment.num_workers
+    assert trained.state.compression.residual.shape == (num_rows, 4) and num_rows == 4
+    num_commits = int(trained.info.num_commits)
+    assert num_commits > 70 and np.abs(trained.params + num_commits * gradients.mean(axis=0)).max() < 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", some(["asp"], ["partial L=2", "k_batch_async"]))
 def test_wavefronts_agree(name, x64):
