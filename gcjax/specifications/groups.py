@@ -107,6 +107,9 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
 
     When a trial is over, and whether it was fast enough, is left open (Basu et al. 2018).
 
+    If W is no power of two, a check can refuse a record that is right: where the first of a group to begin is alone at
+    two levels, its unit does not show which of them is meant, and the lower one is taken.
+
     Args:
       num_workers: W.
       order: of the workers; neighbours stay together longest. By their numbers if None.
