@@ -12,23 +12,21 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _validate, compiler_options
+from gcjax.equality import PureFunction
 from gcjax.protocols.schedule import Schedule
 
 
 def compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
-    """The schedule that a pure function makes of some inputs; traced and compiled once for equal functions.
-
-    Inside of a program that is being traced it becomes a part of it.
-    """
-    # A function that is jitted has options of its own, and so has a program that JAX is tracing.
-    if hasattr(schedule, "lower") or _validate.is_traced(jnp.zeros(())):
+    """The schedule that a pure function makes of some inputs; traced and compiled once for equal functions."""
+    if hasattr(schedule, "lower"):  # it is jitted by whoever made it, with options of its own
         return schedule(*inputs)
+    program = _program_without_options if _may_be_traced(schedule, inputs) else schedule_program()
     inputs_on_cpu = on_cpu(inputs)
-    result = schedule_program()(schedule, *inputs_on_cpu)
+    result = program(schedule, *inputs_on_cpu)
     if inputs_on_cpu is inputs:
         return result
     if _is_any_traced(result):  # by a parameter of the protocol
-        return schedule_program()(schedule, *inputs)
+        return program(schedule, *inputs)
     return jax.tree.map(jnp.asarray, jax.device_get(result))  # to wherever JAX computes by default
 
 
@@ -63,6 +61,19 @@ def schedule_program() -> Any:
 def _schedule_of(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
     """The schedule that the function makes of the inputs."""
     return schedule(*inputs)
+
+
+_program_without_options = jax.jit(_schedule_of, static_argnums=0)
+
+
+def _may_be_traced(schedule: Callable[..., Schedule], inputs: tuple[Any, ...]) -> bool:
+    """Whether this may be a part of what JAX traces, which takes options of the compiler from the outermost jit alone.
+
+    It is inside of a program, or an input is traced, or a parameter of the protocol, which is then in a closure.
+    """
+    is_in_program = _validate.is_traced(jnp.zeros(()))
+    has_known_parameters = isinstance(schedule, PureFunction) and schedule.arguments_compare_by_value
+    return is_in_program or not has_known_parameters or _is_any_traced(inputs)
 
 
 def _is_any_traced(tree: Any) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gcjax import protocols
 from gcjax.protocols import check, simulation
-from gcjax.protocols.compiled_schedules import compiled_schedule, schedule_program
+from gcjax.protocols.compiled_schedules import _program_without_options, compiled_schedule, schedule_program
 from gcjax.protocols.conformance.structure import check_structure
 from gcjax.stragglers import Absences, Network, absences, random_absences
 from tests.protocols.absences import Served, exponential, k_async
@@ -339,9 +339,9 @@ def test_a_batch_is_its_runs():
 def test_other_times_compile_nothing(x64):
     durations = jnp.tile(jnp.array([1.0, 3.0]), (8, 1))  # as above
     protocols.ssp(staleness=1)(durations, absences=absences(workers=(1,), leave=(4.0,), join=(7.0,)))
-    size = schedule_program()._cache_size()
+    sizes = [program._cache_size() for program in (schedule_program(), _program_without_options)]
     protocols.ssp(staleness=1)(durations, absences=absences(workers=(1,), leave=(3.5,), join=(5.0,)))
-    assert schedule_program()._cache_size() == size
+    assert [program._cache_size() for program in (schedule_program(), _program_without_options)] == sizes
 
 
 SECONDS = st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0, INF])

@@ -7,6 +7,7 @@ import pytest
 
 from gcjax import protocols
 from gcjax.protocols import compiled_schedules
+from gcjax.stragglers import Network
 from tests.devices import devices
 
 DURATIONS = jnp.array([[1.0, 1.5, 2.25]] * 5)
@@ -42,6 +43,23 @@ def test_inside_of_a_trace_they_stay_where_that_is_compiled_for(default_device):
     expected = protocols.ssp(staleness=2)(DURATIONS).time
     np.testing.assert_array_equal(jax.jit(times, static_argnums=1)(DURATIONS, 2), expected)
     np.testing.assert_array_equal(jax.jit(lambda: times(DURATIONS, 2))(), expected)  # of durations that are known
+
+
+def total_time(durations, network=None, weight=1.0):
+    schedule = protocols.asp(weight=weight)(durations, network)
+    return jnp.where(jnp.isfinite(schedule.time), schedule.time, 0).sum() + schedule.weight.sum()
+
+
+def test_they_have_gradients():
+    """Also where JAX traces nothing but a parameter of the protocol, which it does not show."""
+    of_durations = jax.grad(total_time)(DURATIONS)
+    np.testing.assert_allclose(of_durations, jax.grad(jax.jit(total_time))(DURATIONS))
+    assert (of_durations > 0).sum() > 9
+    by_weight = jax.grad(lambda weight: total_time(DURATIONS, weight=weight))(0.5)
+    num_commits = int(np.isfinite(protocols.asp()(DURATIONS).time).sum())
+    assert float(by_weight) == num_commits
+    of_latency = jax.grad(lambda latency: total_time(DURATIONS, Network(latency=latency)))(0.5)
+    assert float(of_latency) > num_commits
 
 
 def test_without_a_cpu_they_are_simulated_on_the_accelerator(default_device, monkeypatch):
