@@ -13,7 +13,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, View, all_have_pushed
+from gcjax.protocols.simulation.rules import Rule, View, all_have_pushed, num_messages
 from gcjax.stragglers.network import Network
 
 
@@ -119,15 +119,15 @@ class _Window(NamedTuple):
     """What is known of the pushes since the last commit.
 
     Attributes:
-      arrival: float[W] seconds, when each learner's first push came, for those who have one.
-      step_seconds: float[W], a step of it, with its messages.
+      first_time: float[] seconds, when the first one came.
+      step_seconds: float[], a step of each learner's first push, with its messages, added up.
       end: float[] seconds, when the window is over; inf before K learners have pushed. It is computed once, on arrival:
         computed anew when it is over, it could be rounded otherwise, and not be over yet.
       num_commits: int32[], the commits after the last push, with the one that it has brought.
       is_open: bool[], whether it has brought none, so that it is waiting for one.
     """
 
-    arrival: jax.Array
+    first_time: jax.Array
     step_seconds: jax.Array
     end: jax.Array
     num_commits: jax.Array
@@ -136,9 +136,10 @@ class _Window(NamedTuple):
 
 def _no_pushes(num_workers: int, dtype: jnp.dtype) -> _Window:
     """The memory before the first push: no window is open (`zero > 0`, False)."""
-    zeros, zero = jnp.zeros(num_workers, dtype), jnp.zeros((), jnp.int32)
+    del num_workers
+    zero_seconds, zero = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
     never = jnp.full((), jnp.inf, dtype)
-    return _Window(arrival=zeros, step_seconds=zeros, end=never, num_commits=zero, is_open=zero > 0)
+    return _Window(first_time=zero_seconds, step_seconds=zero_seconds, end=never, num_commits=zero, is_open=zero > 0)
 
 
 _Grace = Callable[[jax.Array, jax.Array], jax.Array]
@@ -153,19 +154,22 @@ def _rule(num_workers: int, num_local_steps: int, min_quorum: int, grace: _Grace
 
         Who has left has pushed nothing now.
         """
-        is_sender = jnp.arange(num_workers, dtype=jnp.int32) == worker
-        # bool[W]: whose first push since the last commit this is.
-        is_new = is_sender & view.alive & (view.num_uncommitted == 1)
-        is_first_of_all = is_new[worker] & ~(~is_sender & (view.num_uncommitted > 0)).any()
+        is_new = view.alive[worker] & (view.num_uncommitted[worker] == 1)
+        is_first_of_all = is_new & (num_messages(view) == 1)
         # If pushes were waiting, and this is the first of all, a commit without a push has taken them.
         num_commits_before = view.memory.num_commits + (is_first_of_all & view.memory.is_open).astype(jnp.int32)
-        step_seconds = (view.now - view.begin_time) / num_local_steps  # [W]; it counts for the sender only
-        arrival = jnp.where(is_new, view.now, view.memory.arrival)
-        step_seconds = jnp.where(is_new, step_seconds, view.memory.step_seconds)
+        first_time = jnp.where(is_first_of_all, view.now, view.memory.first_time)
+        own_step_seconds = jnp.where(is_new, (view.now - view.begin_time[worker]) / num_local_steps, 0)
+        step_seconds = own_step_seconds + jnp.where(is_first_of_all, 0, view.memory.step_seconds)
+        # Pushes come one after the other, so the quorum are all who have pushed when it is complete. That is once:
+        # whoever comes back may have a push from before it left.
+        end, num_pushed = remembered_end(view), (view.num_uncommitted > 0).sum(dtype=jnp.int32)
+        completes_quorum = is_new & (num_pushed == min_quorum) & jnp.isinf(end)
+        end_of_quorum = view.now + grace(view.now - first_time, step_seconds / min_quorum)
         return _Window(
-            arrival=arrival,
+            first_time=first_time,
             step_seconds=step_seconds,
-            end=_window_end(jnp.where(view.num_uncommitted > 0, arrival, jnp.inf), step_seconds, min_quorum, grace),
+            end=jnp.where(completes_quorum, end_of_quorum, end),
             num_commits=view.num_commits,
             is_open=view.num_commits == num_commits_before,
         )
@@ -177,8 +181,7 @@ def _rule(num_workers: int, num_local_steps: int, min_quorum: int, grace: _Grace
 
     def is_over(view: View, worker: jax.Array) -> jax.Array:
         """bool[]: whether all have pushed, or the window is over, be it only with the push that has just arrived."""
-        end = jnp.minimum(remembered_end(view), window_with_push(view, worker).end)
-        return all_have_pushed(view) | (view.now >= end)
+        return all_have_pushed(view) | (view.now >= window_with_push(view, worker).end)
 
     return Rule(
         commits=is_over,
@@ -191,20 +194,6 @@ def _rule(num_workers: int, num_local_steps: int, min_quorum: int, grace: _Grace
         num_contributions=_NUM_VERSIONS * num_workers,
         one_contribution_per_worker=True,
     )
-
-
-def _window_end(arrival: jax.Array, step_seconds: jax.Array, min_quorum: int, grace: _Grace) -> jax.Array:
-    """float[] seconds, when the window is over, `grace` after `min_quorum` learners have pushed; inf before that.
-
-    `arrival float[W]`, of the first pushes, is inf for learners without one; `step_seconds float[W]` is of a step.
-    """
-    by_arrival = jnp.argsort(arrival)
-    quorum = by_arrival[:min_quorum]
-    first_arrival, last_arrival = arrival[quorum[0]], arrival[quorum[-1]]
-    has_quorum = jnp.isfinite(last_arrival)
-    quorum_seconds = jnp.where(has_quorum, last_arrival - jnp.where(has_quorum, first_arrival, 0), 0)
-    grace_seconds = grace(quorum_seconds, jnp.mean(step_seconds[quorum]))
-    return jnp.where(has_quorum, last_arrival + grace_seconds, jnp.inf)
 
 
 def _share_of_steps(num_workers: int, staleness: Any, work: Any) -> Any:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.simulation.earliest import first_index
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.rules import Rule, View, slowest_clock
 from gcjax.protocols.simulation.worker_selection import with_entry
@@ -108,7 +109,7 @@ def _threshold_rule(lower: int, max_granted: int) -> Rule:
         )
         num_left = pushes.num_granted[worker]
         num_ahead = view.clock[worker] - slowest_clock(view)  # steps; who joins begins at the slowest
-        is_fastest = view.clock[worker] == view.clock.max()
+        is_fastest = view.clock[worker] == jnp.max(jnp.where(view.alive, view.clock, 0))
         needs_grant = (num_left == 0) & (num_ahead > lower) & is_fastest
         # Whoever is exactly at the threshold may still take a step, so it ends at most one beyond lower + max_granted.
         max_steps = jnp.minimum(max_granted, lower + max_granted + 1 - num_ahead)
@@ -134,7 +135,7 @@ def _num_steps_to_grant(
     Both it and the slowest are predicted to go on at the interval between their last two pushes. 0 if one of them has
     pushed less than twice. `view.clock int32[W]` says how far each worker is.
     """
-    slow_worker = jnp.argmin(jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max))
+    slow_worker = first_index(view.alive & (view.clock == slowest_clock(view)))
     fast_interval, slow_interval = (pushes.last_time[w] - pushes.previous_time[w] for w in (fast_worker, slow_worker))
     num_steps = jnp.arange(max_granted + 1, dtype=jnp.int32)  # all that can be granted; what follows is of each
     fast_push = pushes.last_time[fast_worker] + num_steps.astype(fast_interval.dtype) * fast_interval

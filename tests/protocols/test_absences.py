@@ -386,6 +386,14 @@ def test_dssp_predicts_nothing_from_one_push_of_who_has_joined():
     np.testing.assert_allclose(schedule.start[10:20, 1], np.arange(10.0, 40.0, 3.0))  # it waits each time
 
 
+def test_dssp_grants_steps_to_the_fastest_of_those_who_are_there():
+    """Worker 0 is four units ahead when it leaves; worker 2, the fastest then, is granted units from 9 s on."""
+    away = absences(workers=(0,), leave=(7.25,))
+    durations = jnp.array([[0.125] * 3] * 8 + [[0.5, 3.0, 2.0]] * 20)
+    schedule = protocols.dssp(lower=1, span=6)(durations, absences=away)
+    assert schedule.start[11:15, 2].tolist() == [7.0, 9.0, 11.0, 13.0]
+
+
 def test_trials_of_groups_count_the_units_of_those_who_are_there():
     away = absences(workers=(2, 3), leave=(0.0, 0.0))
     schedule = protocols.progressive_groups(num_rounds=2, no_delay=0.1)(jnp.ones((30, 4)), absences=away)

@@ -129,6 +129,14 @@ def test_a_worker_that_leaves_has_not_pushed_then():
     assert protocols.decoupled_diloco(num_local_steps=1)(durations, absences=away).time[0] == 20.0
 
 
+def test_a_worker_that_is_back_does_not_push_anew_what_it_had_pushed():
+    """The window of the pushes at 1 and 1.25 s is 0.875 s; of one at 1.9375 s instead of 1.25 there would be none."""
+    durations = jnp.array([[1.0, 1.25, 20.0]] * 8)
+    away = stragglers.absences(workers=(1,), leave=(1.5,), join=(1.9375,))
+    protocol = protocols.decoupled_diloco(num_local_steps=1, min_quorum=2, overlap_steps=1.0, margin=1.0)
+    assert protocol(durations, absences=away).time[0] == 2.125
+
+
 def test_a_window_is_over_for_all_of_a_compiled_program_or_for_nothing():
     """Whatever the compiler computes twice: no commit is counted and has no time, as when rounding differed."""
     protocol = protocols.decoupled_diloco(num_local_steps=2, min_quorum=3)
