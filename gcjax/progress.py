@@ -122,25 +122,31 @@ class _LabelLines:
 
     def __init__(self) -> None:
         """Without a label so far."""
-        self._label, self._begin_time = "", time.perf_counter()
+        self._label, self._begin_time, self._is_done = "", time.perf_counter(), True
 
     def update(self, label: str, fraction: float, detail: str = "") -> None:
-        """Says what is being done, and the fraction of the whole that is: another label means that the last is done."""
+        """Says what is being done, and the fraction of the whole that is.
+
+        Another label means that the last one is done; so does a fraction of 1, with which the present one is.
+        """
         del detail  # only a bar shows it
         is_last_label_done = label != self._label
         if is_last_label_done:
             self._print_done(fraction)
-            self._label, self._begin_time = label, time.perf_counter()
+            self._label, self._begin_time, self._is_done = label, time.perf_counter(), False
+        if fraction >= 1:
+            self.end()
 
     def end(self) -> None:
-        """Prints that the last label is done, too."""
+        """Prints that the last label is done, too, unless that has been said."""
         self._print_done(1.0)
 
     def _print_done(self, fraction: float) -> None:
         """Prints that the current label, if there is one, is done, with the fraction of the whole."""
-        if self._label:
+        if not self._is_done:
             seconds = time.perf_counter() - self._begin_time
             print(f"{self._label}: done in {seconds:.1f} s ({fraction:.0%} of all)", file=sys.stderr, flush=True)
+        self._is_done = True
 
 
 __all__ = ["Progress", "Update"]

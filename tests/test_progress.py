@@ -24,6 +24,15 @@ def test_a_line_for_each_thing_that_is_done(capsys):
     assert re.fullmatch(r"BSP: done in \d+\.\d s \(100% of all\)\n", capsys.readouterr().err)
 
 
+def test_the_last_line_comes_before_what_is_shown_then(capsys):
+    with progress.bar() as shown:
+        shown.update("ASP", 0.0)
+        shown.update("ASP", 1.0)
+        assert re.fullmatch(r"ASP: done in \d+\.\d s \(100% of all\)\n", capsys.readouterr().err)
+        shown.update("ASP", 1.0)
+    assert capsys.readouterr().err == ""
+
+
 def test_what_ends_with_an_error_is_not_said_to_be_done(capsys):
     with pytest.raises(RuntimeError), progress.bar() as shown:
         shown.update("ASP", 0.0)

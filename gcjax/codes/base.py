@@ -142,10 +142,22 @@ def check_code(code: GradientCode, needed_by: str) -> None:
 
 
 def check_assignment(assignment: Assignment) -> None:
-    """Raises a `ValueError` if `assignment` is no assignment."""
+    """Raises a `ValueError` if `assignment` is no assignment, or its chunks are not as it says."""
     if not isinstance(assignment, Assignment):
         raise ValueError(
             f"who holds what must be an Assignment, as of gcjax.codes.assignments.cyclic(...); got {assignment!r}."
+        )
+    chunks, num_chunks = assignment.chunks, assignment.num_chunks
+    if not isinstance(chunks, np.ndarray) or chunks.ndim != 2 or chunks.dtype.kind not in "iu":
+        kind = f"{chunks.dtype}{list(chunks.shape)}" if isinstance(chunks, np.ndarray) else f"a {type(chunks).__name__}"
+        raise ValueError(f"the chunks of an assignment must be a NumPy array int[W, K]; got {kind}.")
+    is_misplaced = (chunks < -1) | (chunks >= num_chunks)
+    is_misplaced[:, 1:] |= (chunks[:, 1:] >= 0) & (chunks[:, :-1] < 0)
+    if is_misplaced.any():
+        worker = int(is_misplaced.any(axis=1).argmax())
+        raise ValueError(
+            f"the chunks of each worker must be among 0, ..., {num_chunks - 1}, with -1 only behind the last one; got "
+            f"{chunks[worker].tolist()} of worker {worker}."
         )
 
 

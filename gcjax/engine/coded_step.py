@@ -19,7 +19,7 @@ from gcjax.codes.base import Coding, GradientCode, check_code, check_progress
 from gcjax.engine.collectives import all_sum, estimate_from_messages, sum_over_devices
 from gcjax.engine.gradients import Estimate, RoundInputs, chunk_batch, chunk_loss, mean_from_sums, weighted_loss
 from gcjax.engine.layout import Layout
-from gcjax.engine.losses import Losses, check_loss, loss_forms, weighted_sum
+from gcjax.engine.losses import Losses, check_loss, loss_forms, merged_axes, weighted_sum
 from gcjax.engine.messages import chunk_weights, gradient_from_blocks, worker_messages
 from gcjax.engine.spread import check_auto_axes, mesh_with_axis, on_each_device, pad_leading_axis
 from gcjax.tasks.base import Task
@@ -56,8 +56,9 @@ def coded_value_and_grad(
 
     Args:
       loss: `(params, chunk, *args) -> float[]`, the mean loss of a chunk; or `float[B]`, the losses of its
-        examples. With the latter all chunks of a device go through one backward pass as one batch, which is fastest;
-        a loss that draws at random must then take its key from the chunk, as all holders must draw the same.
+        examples, each of its own example alone. With the latter all chunks of a device go through one backward pass as
+        one batch, which is fastest, if all arrays of a chunk are [B, ...]. A loss that draws at random must take its
+        key from the chunk, as all holders must draw the same.
       code: the gradient code.
       mesh: has the axis; along other axes parameters may be sharded as they like.
       axis: of the workers. Several workers share a device where there are more of them.
@@ -286,7 +287,7 @@ def _weighted_sums(
       weighted sums of the losses and of aux, `(loss, aux)`, and the sum of the weights.
     """
     weights = chunk_weights(encode, decode).reshape(-1)  # of the U·K chunks that the workers of this device hold
-    chunks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)  # [U·K, ...]
+    chunks = jax.tree.map(merged_axes, batch)  # [U·K, ...]
     (loss_sum, aux_sums), own_gradient_sum = jax.value_and_grad(
         lambda p: losses.weighted_loss_and_aux(p, chunks, weights), has_aux=True
     )(params)

@@ -48,18 +48,31 @@ def loss_forms(loss: Callable[..., Any], has_aux: bool) -> Losses:
         """The sum of `weights[c]` times loss and aux of chunk c; leaves of `chunks` are [chunks, B, ...]."""
         first_chunk = jax.tree.map(lambda x: x[0], chunks)
         loss_shape = jax.eval_shape(lambda chunk: loss_and_aux(params, chunk, *args)[0], first_chunk).shape
-        has_loss_of_each_example = loss_shape != ()
-        if has_loss_of_each_example:  # all chunks go through the loss as one batch
-            examples_of_all_chunks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), chunks)
-            example_losses = loss_and_aux(params, examples_of_all_chunks, *args)  # leaves [chunks·B, ...]
+        if _is_of_examples(first_chunk, loss_shape):  # all chunks go through the loss as one batch
+            example_losses = loss_and_aux(params, jax.tree.map(merged_axes, chunks), *args)  # leaves [chunks·B, ...]
             _check_one_loss_an_example(example_losses[0], num_chunks=weights.size, loss_shape=loss_shape)
             # The mean over the B examples: [chunks, ...] from [chunks, B, ...], as `loss_shape` is (B,).
-            chunk_losses = jax.tree.map(lambda x: x.reshape(-1, *loss_shape, *x.shape[1:]).mean(axis=1), example_losses)
+            chunk_losses = jax.tree.map(
+                lambda x: x.reshape(weights.size, *loss_shape, *x.shape[1:]).mean(axis=1), example_losses
+            )
         else:
-            chunk_losses = jax.vmap(lambda chunk: loss_and_aux(params, chunk, *args))(chunks)
+            chunk_losses = jax.vmap(lambda chunk: chunk_loss_and_aux(params, chunk, *args))(chunks)
         return weighted_sum(weights, chunk_losses)
 
     return Losses(chunk_loss_and_aux=chunk_loss_and_aux, weighted_loss_and_aux=weighted_loss_and_aux)
+
+
+def merged_axes(x: jax.Array) -> jax.Array:
+    """[m·n, ...], from [m, n, ...]: the first two axes as one, also where there are no numbers in the array."""
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
+def _is_of_examples(chunk: Any, loss_shape: tuple[int, ...]) -> bool:
+    """Whether the loss of a chunk is float[B], by `loss_shape`, and all its arrays are [B, ...], an entry an example.
+
+    Otherwise chunks cannot be one batch: what belongs to a whole chunk would be lost among the examples of all.
+    """
+    return loss_shape != () and all(leaf.shape[:1] == loss_shape for leaf in jax.tree.leaves(chunk))
 
 
 def _loss_and_aux(output: Any, has_aux: bool) -> tuple[jax.Array, Any]:

@@ -216,6 +216,23 @@ def test_what_is_no_assignment_is_refused(make):
         make(3)
 
 
+@pytest.mark.parametrize(
+    ("chunks", "message"),
+    [
+        ([[-1, 0], [1, 2]], r"among 0, ..., 2, with -1 only behind .*; got \[-1, 0\] of worker 0"),
+        ([[0, 1], [2, 3]], r"among 0, ..., 2, .*; got \[2, 3\] of worker 1"),
+        ([[0, 1], [2, -2]], r"among 0, ..., 2, .*; got \[2, -2\] of worker 1"),
+        ([[0.5, 1.0]], r"must be a NumPy array int\[W, K\]; got float64\[1, 2\]"),
+        ([0, 1, 2], r"must be a NumPy array int\[W, K\]; got int64\[3\]"),
+    ],
+)
+def test_chunks_that_are_not_as_they_should_be_are_refused(chunks, message):
+    with pytest.raises(ValueError, match=message):
+        codes.partial(codes.Assignment(np.array(chunks), 3))
+    with pytest.raises(ValueError, match="must be a NumPy array .*; got a list"):
+        codes.optimal_decoding(codes.Assignment(chunks, 3))
+
+
 def test_equal_assignments_have_equal_hashes():
     one, other = (codes.Assignment(np.array([[0, 1]], dtype), 2) for dtype in (np.int32, np.int64))
     assert one == other and hash(one) == hash(other)
