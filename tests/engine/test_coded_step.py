@@ -367,10 +367,8 @@ def test_bad_input():
         step(params(), batch, jnp.full(16, 4))
     with pytest.raises(ValueError, match=r"float\[B\] for the B examples of a chunk; got shape \(5, 4\)"):
         engine.coded_value_and_grad(lambda p, c: c[0] @ p["w"], code, on)(params(), batch, code.assignment.loads)
-    with pytest.raises(ValueError, match=r"of one chunk it is float\[1\], and of 6 chunks .* float\[1\] instead of"):
-        engine.coded_value_and_grad(lambda p, c: each(p, c).mean(axis=0, keepdims=True), code, on)(
-            params(), batch, code.assignment.loads
-        )
+    with pytest.raises(ValueError, match=r"of one chunk it is float\[5\], and of 6 chunks .* float\[5\] instead of"):
+        engine.coded_value_and_grad(lambda p, c: each(p, c)[:B], code, on)(params(), batch, code.assignment.loads)
     for message_dtype in (jnp.int8, "nonsense", jnp.complex64):
         with pytest.raises(ValueError, match="message_dtype must be a type of floats"):
             engine.coded_value_and_grad(each, code, on, message_dtype=message_dtype)

@@ -51,6 +51,11 @@ def test_a_key_of_each_chunk_draws_for_its_examples():
     np.testing.assert_allclose(decoded[1], expected[1], rtol=1e-5)
 
 
+def test_a_mean_may_keep_its_axis():
+    decoded, expected = gradient_of(lambda p, chunk: ((chunk["x"] @ p) ** 2).mean(keepdims=True), {"x": inputs()})
+    np.testing.assert_allclose(decoded[1], expected[1], rtol=1e-5)
+
+
 @pytest.mark.parametrize("per_example", [False, True])
 def test_arrays_may_have_no_numbers(per_example):
     chunks = {"x": inputs(), "unused": jnp.zeros((NUM_CHUNKS, B, 0))}
