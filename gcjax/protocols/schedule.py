@@ -60,8 +60,8 @@ class Schedule(NamedTuple):
       finish: float[T, W], when the unit's message has arrived, or it has ended without one; inf if it never ends.
       read: int32[T, W], the version that the worker has read for a unit; where parameters are exchanged, the one that
         is read before it is pushed. -1 where nothing was read.
-      horizon: float[], the time at which the first worker would begin a unit that was not sampled; inf if none ever
-        does, because somebody is waited for that never ends a unit. Where each commit takes a message of everybody, the
+      horizon: float[], the time at which the first worker would begin a unit that was not sampled, or a turn of several
+        units of which one was not; inf if none ever does, because somebody is waited for that never ends a unit. Where each commit takes a message of everybody, the
         record ends then, also for workers that nobody makes wait. Where messages share a link, it can be when that has
         sent the parameters for such a unit: until then everything is known.
     """

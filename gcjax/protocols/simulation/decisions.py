@@ -23,7 +23,7 @@ class Commit(NamedTuple):
 
 
 def with_membership(view: View, worker: jax.Array, leaves: jax.Array, joins: jax.Array) -> View:
-    """The view in which the worker has left, or joined: as slow as the slowest of the others.
+    """The view in which the worker has left, or joined: as slow as the slowest of the others, if it has not done more.
 
     That is by the clock, the number of its messages. If there are no others, it is as fast as the fastest that has
     left: none of these then has to wait for it. Who has left has no version any more (-1).
