@@ -61,9 +61,10 @@ class Schedule(NamedTuple):
       read: int32[T, W], the version that the worker has read for a unit; where parameters are exchanged, the one that
         is read before it is pushed. -1 where nothing was read.
       horizon: float[], the time at which the first worker would begin a unit that was not sampled, or a turn of several
-        units of which one was not; inf if none ever does, because somebody is waited for that never ends a unit. Where each commit takes a message of everybody, the
-        record ends then, also for workers that nobody makes wait. Where messages share a link, it can be when that has
-        sent the parameters for such a unit: until then everything is known.
+        units of which one was not; inf if none ever does, because somebody is waited for that never ends a unit. Where
+        each commit takes a message of everybody, the record ends then, also for workers that nobody makes wait. Where
+        messages share a link, it can be when that has sent the parameters for such a unit: until then everything is
+        known.
     """
 
     time: jax.Array
