@@ -135,6 +135,18 @@ def test_as_soon_as_the_command_runs(config, tmp_path):
     assert errors in ("gcjax: interrupted\n", "gcjax: interrupted; start it again\n")
 
 
+def test_before_anything_is_written_no_folder_is_left(config, tmp_path):
+    out = tmp_path / "runs" / "one"
+    process = start(["run", config, "--out", out], environment(config, cached=True))
+    wait_until((out / ".lock").exists, process)
+    status, _, errors = end(process, signal.SIGINT)
+    assert status == 130
+    if out.exists():  # it was faster than the signal
+        assert any(out.iterdir())
+    else:
+        assert not out.parent.exists() and said(errors).endswith("; there is no checkpoint yet, so start it again")
+
+
 @pytest.mark.slow
 def test_a_run_that_has_a_checkpoint_says_how_to_go_on(config, tmp_path):
     out, alone = tmp_path / "a folder", ["--set", "compare.schemes = {'ASP': @asp()}"]

@@ -72,7 +72,7 @@ def _advice(
     if can_begin_again:
         command = _resume_command(options, out)
         return f"{lost_work}; there is no checkpoint yet, so start it again{everywhere} with: {command}"
-    must_be_emptied_first = options.out and any(out.iterdir())
+    must_be_emptied_first = options.out and out.is_dir() and any(out.iterdir())
     if must_be_emptied_first:
         return f"{lost_work}; there is no checkpoint to resume, so empty {out} and start it again"
     return f"{lost_work}; there is no checkpoint yet, so start it again"

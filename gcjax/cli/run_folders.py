@@ -1,16 +1,16 @@
 """The folder that a command writes to: chosen, made and locked, so that no other process writes there meanwhile.
 
-A command that is refused before it has written anything leaves no folder of its own behind.
+A command that is refused, or interrupted, before it has written anything leaves no folder of its own behind.
 """
 
 import contextlib
 import datetime
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gcjax import locks
+from gcjax import interrupts, locks
 from gcjax.analysis.store import (
     CHECKPOINTS,
     is_resumable,
@@ -35,9 +35,9 @@ def locked_new_folder(out: str | None, name: str, lock_stack: contextlib.ExitSta
       ValueError: if the folder holds something, or another process writes to it.
     """
     if out is None:
-        _remove_empty_at_close(_missing_folders(_RUNS), lock_stack)
+        lock_stack.enter_context(_removed_if_empty(_missing_folders(_RUNS)))
         folder = _new_unique_folder(name)
-        _remove_empty_at_close([folder], lock_stack)
+        lock_stack.enter_context(_removed_if_empty([folder]))
         lock_stack.enter_context(locks.lock(folder))
         return folder
     return _locked_folder(Path(out), make_empty_folder, lock_stack)
@@ -71,7 +71,7 @@ def _locked_folder(folder: Path, make_or_check: Callable[[Path], Path], lock_sta
     `make_or_check` makes the folder if there is none, and raises a `ValueError` if a command must not write there.
     """
     with os_errors_as_value_error(folder):
-        _remove_empty_at_close(_missing_folders(folder), lock_stack)
+        lock_stack.enter_context(_removed_if_empty(_missing_folders(folder)))
         has_lock_file = (folder / locks.LOCK_FILE).exists()
         if not has_lock_file:  # so that none is put where something else is
             make_or_check(folder)
@@ -87,18 +87,24 @@ def _missing_folders(folder: Path) -> list[Path]:
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
-def _remove_empty_at_close(folders: list[Path], lock_stack: contextlib.ExitStack) -> None:
-    """Removes those of the folders that are empty when the stack closes; after what the stack gets later is closed.
+@contextlib.contextmanager
+def _removed_if_empty(folders: list[Path]) -> Iterator[None]:
+    """Removes those of the folders that are empty when the block, or the process by a signal in it, ends.
 
     In `folders` the innermost come first, so that an outer one is empty when its turn comes.
     """
 
     def remove_empty_folders() -> None:
+        """Removes those that hold nothing."""
         for folder in folders:
             with contextlib.suppress(OSError):  # it holds something, or is not there
                 folder.rmdir()
 
-    lock_stack.callback(remove_empty_folders)
+    with interrupts.before_end(remove_empty_folders):
+        try:
+            yield
+        finally:
+            remove_empty_folders()
 
 
 def _new_unique_folder(name: str) -> Path:
