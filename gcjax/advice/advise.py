@@ -10,13 +10,15 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.advice import blocks, evaluation, verdicts
-from gcjax.advice.base import CLASS_OF, LOCAL, STALE, Advice, Scheme, SchemeAdvice
+from gcjax.advice.base import CLASS_OF, Advice, Scheme, SchemeAdvice
 from gcjax.advice.evaluation import Baseline
 from gcjax.advice.results import Result, Sample, scheme_results
 from gcjax.advice.schemes import BASELINE, default_schemes
 from gcjax.advice.training import check_study, with_seconds_to_target
+from gcjax.codes.base import has_repeated_chunks
 from gcjax.progress import Progress, silent
 from gcjax.protocols import Protocol, bsp
+from gcjax.protocols.base import code_of_messages
 from gcjax.stragglers.traces.base import Trace, trace_of_array
 from gcjax.stragglers.traces.files import read_trace
 from gcjax.study.base import Study
@@ -44,8 +46,9 @@ def advise(
     has the time of communication together with that of waiting.
 
     The schedules of each scheme are computed on blocks of steps, all workers together. Before each is a warm-up that
-    lets a scheme begin as in the middle of a run. Each bootstrap draws blocks with replacement, the same for all
-    schemes. What stragglers cost is the time of BSP minus that with everybody at the step's median.
+    lets a scheme begin as in the middle of a run, and behind it are steps in which its units come into commits. Work
+    counts when it is computed, if it is used. Each bootstrap draws blocks with replacement, the same for all schemes.
+    What stragglers cost is the time of BSP minus that with everybody at the step's median.
 
     Intervals are for another stretch of as many steps of the same job: 90 % of these would give a value inside, if the
     job went on as in the trace. What the trace has not seen, a rarer event or a change of level, is not in them.
@@ -91,7 +94,7 @@ def advise(
         cost=evaluation.estimate(baseline.cost),
         bsp_seconds=evaluation.estimate(baseline.bsp),
         median_seconds=evaluation.estimate(baseline.median),
-        schemes=_ranked_advice(results, baseline, sample.block_steps),
+        schemes=_ranked_advice(results, baseline),
         left_out=left_out,
         num_steps=num_steps,
         num_workers=num_workers,
@@ -145,6 +148,11 @@ def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[S
     for scheme in schemes:
         if not isinstance(scheme, Scheme) or not isinstance(scheme.protocol, Protocol):
             raise ValueError(f"schemes must be protocols by name, as in {{'asp': asp()}}, or Schemes; got {scheme!r}.")
+        if _has_units_of_blocks(scheme.protocol):
+            raise ValueError(
+                f"{scheme.label} has units that are blocks of a chunk's gradient, of which a trace of whole gradients "
+                "says nothing. Leave it out, and simulate it with durations of its own."
+            )
     if not any(scheme.protocol == bsp() for scheme in schemes):
         schemes = [Scheme(BASELINE, "", bsp()), *schemes]
     names = [*(scheme.label for scheme in schemes), *_BASELINE_NAMES]
@@ -156,33 +164,23 @@ def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[S
     return schemes
 
 
-def _ranked_advice(results: Sequence[Result], baseline: Baseline, block_steps: int) -> tuple[SchemeAdvice, ...]:
+def _ranked_advice(results: Sequence[Result], baseline: Baseline) -> tuple[SchemeAdvice, ...]:
     """The advice about each scheme, the fastest first.
 
     Ratios are float64[1 + bootstraps], entry 0 on the trace; `baseline` is BSP, of which they won back a share.
     """
-    # A block that begins and ends in the middle of rounds may be a part of a step too long or too short: an eighth.
-    relative_cut_error = 1 / (8 * block_steps)
     results = sorted(results, key=lambda result: (result.ratios.seconds_per_step[0], result.scheme.label))
     best_of_class: dict[str, Result] = {}
     for result in results:
         best_of_class.setdefault(CLASS_OF[result.exactness], result)
     return tuple(
-        _scheme_advice(
-            result,
-            baseline,
-            best=results[0],
-            best_of_class=best_of_class[CLASS_OF[result.exactness]],
-            relative_cut_error=relative_cut_error,
-        )
+        _scheme_advice(result, baseline, best=results[0], best_of_class=best_of_class[CLASS_OF[result.exactness]])
         for result in results
     )
 
 
-def _scheme_advice(
-    result: Result, baseline: Baseline, *, best: Result, best_of_class: Result, relative_cut_error: float
-) -> SchemeAdvice:
-    """The advice about one scheme, beside the best of all and of its class; `relative_cut_error`: see `_is_tied`.
+def _scheme_advice(result: Result, baseline: Baseline, *, best: Result, best_of_class: Result) -> SchemeAdvice:
+    """The advice about one scheme, beside the best of all and of its class.
 
     `result.ratios`: on the trace and each bootstrap, of which an estimate is the first and the interval of the others.
     """
@@ -194,9 +192,9 @@ def _scheme_advice(
         won_back=estimate(evaluation.won_back(seconds_per_step, baseline)),
         regret=estimate(seconds_per_step / best.ratios.seconds_per_step - 1),
         is_best=result is best,
-        is_indistinguishable=_is_tied(result, best, relative_cut_error),
+        is_indistinguishable=_is_tied(result, best),
         is_fastest_of_class=result is best_of_class,
-        is_tied_in_class=_is_tied(result, best_of_class, relative_cut_error),
+        is_tied_in_class=_is_tied(result, best_of_class),
         waiting=estimate(result.ratios.waiting),
         mean_staleness=estimate(result.ratios.mean_staleness),
         max_staleness=result.max_staleness,
@@ -206,14 +204,20 @@ def _scheme_advice(
     )
 
 
-def _is_tied(result: Result, best: Result, relative_cut_error: float) -> bool:
-    """Whether the paired interval of the regret contains 0, or differences that come from where blocks are cut.
+def _has_units_of_blocks(protocol: Protocol) -> bool:
+    """Whether workers compute the blocks of a chunk one after the other: it then stands several times in their load."""
+    code = code_of_messages(protocol)
+    return code is not None and bool(has_repeated_chunks(code.assignment).any())
 
-    The regret is the share by which seconds per step are above those of `best`. Such differences, as shares of the
-    seconds, are below `relative_cut_error`; there are none between schemes that begin anew in each block.
+
+_NO_DIFFERENCE = 1e-3
+"""Of the seconds per step: smaller ones can come from what is in no commit yet behind a block."""
+
+
+def _is_tied(result: Result, best: Result) -> bool:
+    """Whether the paired interval of the regret contains 0, or a difference that is none.
+
+    The regret is the share by which seconds per step are above those of `best`.
     """
-    has_blocks_cut_within_rounds = any(
-        each.max_staleness > 0 or each.exactness in (STALE, LOCAL) for each in (result, best)
-    )
-    tolerance = relative_cut_error if has_blocks_cut_within_rounds else 1e-6  # of times in float32
-    return evaluation.estimate(result.ratios.seconds_per_step / best.ratios.seconds_per_step - 1).low <= tolerance
+    regret = evaluation.estimate(result.ratios.seconds_per_step / best.ratios.seconds_per_step - 1)
+    return regret.low <= _NO_DIFFERENCE

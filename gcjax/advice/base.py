@@ -69,8 +69,8 @@ class SchemeAdvice(NamedTuple):
       won_back: the share of what stragglers cost BSP; 1 is the time with everybody at the step's median.
       regret: seconds per effective step above those of the best scheme, as a share of these; paired.
       is_best: whether it has the fewest seconds on the trace.
-      is_indistinguishable: whether the interval of the paired difference from the best contains 0: in another stretch
-        it could come out the other way.
+      is_indistinguishable: whether the interval of the paired difference from the best contains 0, or begins below a
+        thousandth: in another stretch it could come out the other way.
       is_fastest_of_class: whether it has the fewest seconds of its class; exact and exact coded are one class.
       is_tied_in_class: whether it cannot be told from that one.
       waiting: share of the workers' time.

@@ -109,10 +109,13 @@ def first_steps(num_steps: int, block_steps: int) -> np.ndarray:
 
 
 def steps_of_blocks(
-    first_step_of_block: np.ndarray, num_steps: int, *, warmup_steps: int, block_steps: int
+    first_step_of_block: np.ndarray, num_steps: int, *, warmup_steps: int, block_steps: int, cooldown_steps: int = 0
 ) -> np.ndarray:
-    """int64[blocks, warmup_steps + block_steps]: the steps of each block, behind its warm-up; T steps are a ring."""
-    return (first_step_of_block[:, None] + np.arange(-warmup_steps, block_steps)) % num_steps
+    """int64[blocks, warmup_steps + block_steps + cooldown_steps]: the steps of each block, between those around it.
+
+    T steps are a ring.
+    """
+    return (first_step_of_block[:, None] + np.arange(-warmup_steps, block_steps + cooldown_steps)) % num_steps
 
 
 def drawn_block_counts(

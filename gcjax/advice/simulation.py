@@ -30,6 +30,7 @@ from gcjax.protocols.simulation.rules import Rule
 from gcjax.stragglers.network import Network
 
 _MAX_UNITS = 4_000_000  # simulated at once; a unit takes some 100 bytes
+_MIN_COOLDOWN_STEPS = 16
 _COMPILED_IN_ONE_THREAD = {"xla_cpu_parallel_codegen_split_count": 1}
 """Of XLA's compiler, since several programs are compiled at once."""
 
@@ -83,6 +84,12 @@ def num_warmup_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
     return scheme.warmup_steps if begins_anew else max(scheme.warmup_steps, block_steps)
 
 
+def num_cooldown_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
+    """The steps that are simulated behind a block, so that its units come into commits; none as before it."""
+    begins_anew = _all_begin_anew_at_commits(scheme.protocol, num_workers)
+    return 0 if begins_anew else max(_MIN_COOLDOWN_STEPS, block_steps // 2)
+
+
 def _all_begin_anew_at_commits(protocol: Protocol, num_workers: int) -> bool:
     """Whether nobody goes on at a commit with work on older parameters.
 
@@ -117,13 +124,15 @@ class _Batches(NamedTuple):
       units_per_step: units of a measured step.
       unit_share: of the seconds of a measured step that a unit takes.
       warmup_steps: those simulated before each block.
-      steps_of_blocks: int64[blocks, steps], the steps of each block behind those of its warm-up.
+      cooldown_steps: those simulated behind it.
+      steps_of_blocks: int64[blocks, steps], the steps of each block, between these.
       blocks_per_batch: blocks that are simulated at once.
     """
 
     units_per_step: int
     unit_share: float
     warmup_steps: int
+    cooldown_steps: int
     steps_of_blocks: np.ndarray
     blocks_per_batch: int
 
@@ -138,13 +147,15 @@ def _batches(
     num_steps, num_workers = trace_shape
     units_per_step, unit_share = units_of_measured_step(scheme, num_workers)
     warmup_steps = num_warmup_steps(scheme, num_workers, block_steps)
+    cooldown_steps = num_cooldown_steps(scheme, num_workers, block_steps)
     steps_of_blocks = blocks.steps_of_blocks(
-        first_step_of_block, num_steps, warmup_steps=warmup_steps, block_steps=block_steps
-    )
+        first_step_of_block, num_steps, warmup_steps=warmup_steps, block_steps=block_steps,
+        cooldown_steps=cooldown_steps,
+    )  # fmt: skip
     blocks_per_batch = min(
         len(first_step_of_block), max(1, _MAX_UNITS // (steps_of_blocks.shape[1] * units_per_step * num_workers))
     )
-    return _Batches(units_per_step, unit_share, warmup_steps, steps_of_blocks, blocks_per_batch)
+    return _Batches(units_per_step, unit_share, warmup_steps, cooldown_steps, steps_of_blocks, blocks_per_batch)
 
 
 def lowered_program(
@@ -155,13 +166,13 @@ def lowered_program(
     Raises:
       ValueError: if the scheme cannot be scheduled with so many workers.
     """
-    units_per_step, _, warmup_steps, steps_of_blocks, blocks_per_batch = _batches(
+    units_per_step, _, warmup_steps, cooldown_steps, steps_of_blocks, blocks_per_batch = _batches(
         scheme, trace_shape, first_step_of_block, block_steps
     )
     durations = jax.ShapeDtypeStruct(
         (blocks_per_batch, steps_of_blocks.shape[1] * units_per_step, trace_shape[1]), jnp.float32
     )
-    return _program().lower(scheme.protocol, units_per_step, warmup_steps, durations)
+    return _program().lower(scheme.protocol, units_per_step, warmup_steps, cooldown_steps, durations)
 
 
 def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndarray, block_steps: int) -> BlockSums:
@@ -173,7 +184,7 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
       first_step_of_block: int64[blocks], the first step of each block.
       block_steps: their length.
     """
-    units_per_step, unit_share, warmup_steps, steps_of_blocks, blocks_per_batch = _batches(
+    units_per_step, unit_share, warmup_steps, cooldown_steps, steps_of_blocks, blocks_per_batch = _batches(
         scheme, seconds.shape, first_step_of_block, block_steps
     )
     num_blocks = len(steps_of_blocks)
@@ -184,7 +195,8 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
         durations = np.repeat(seconds[steps_of_batch] * unit_share, units_per_step, axis=1).astype(np.float32)
         # float32[blocks_per_batch, units, W]; `unit_share` is the share of a step's seconds that a unit takes.
         arrays = on_cpu((jnp.asarray(durations),))
-        batch_sums.append(jax.device_get(_program()(scheme.protocol, units_per_step, warmup_steps, *arrays)))
+        sums = _program()(scheme.protocol, units_per_step, warmup_steps, cooldown_steps, *arrays)
+        batch_sums.append(jax.device_get(sums))
     fields = zip(*batch_sums, strict=True)
     return BlockSums(*(np.concatenate(sums_of_batches)[:num_blocks].astype(np.float64) for sums_of_batches in fields))
 
@@ -193,11 +205,16 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
 def _program() -> Any:
     """`_sums_of_blocks`, to be compiled for each scheme and each shape of durations."""
     options = _COMPILED_IN_ONE_THREAD | compiler_options.small_operations()
-    return jax.jit(_sums_of_blocks, static_argnums=(0, 1, 2), compiler_options=options)
+    return jax.jit(_sums_of_blocks, static_argnums=(0, 1, 2, 3), compiler_options=options)
 
 
-def _sums_of_blocks(protocol: Protocol, units_per_step: int, warmup_steps: int, durations: jax.Array) -> BlockSums:
-    """The sums of blocks whose units take `durations float[blocks, T, W]`; `warmup_steps` steps are of warm-up."""
+def _sums_of_blocks(
+    protocol: Protocol, units_per_step: int, warmup_steps: int, cooldown_steps: int, durations: jax.Array
+) -> BlockSums:
+    """The sums of blocks whose units take `durations float[blocks, T, W]`.
+
+    Of the steps the first `warmup_steps` are before the block, and the last `cooldown_steps` behind it.
+    """
 
     def sums_of_block(durations_of_block: jax.Array) -> BlockSums:
         """The sums of one block, warm-up first, whose units take `float[T, W]` seconds."""
@@ -205,10 +222,12 @@ def _sums_of_blocks(protocol: Protocol, units_per_step: int, warmup_steps: int, 
         if warmup_steps == 0:
             window = whole_rounds_window(schedule)  # which moments count, and how much
         else:
+            num_units = durations_of_block.shape[0]
             window = smooth_window(
                 schedule,
                 warmup_units=warmup_steps * units_per_step,
-                num_units=durations_of_block.shape[0],
+                block_units=num_units - (warmup_steps + cooldown_steps) * units_per_step,
+                num_units=num_units,
                 round_units=protocol.round_units,
             )
         return _sums_of_schedule(protocol, schedule, durations_of_block, units_per_step, window)
@@ -287,7 +306,7 @@ def _sums_of_schedule(
     A unit that is cut off counts as the part of it that was computed. Times in the schedule are inf for what never is.
     """
     num_workers, code = durations.shape[1], code_of_messages(protocol)
-    commit_weight = window.ramped_weight(schedule.time)  # float[E], from 0 to 1
+    commit_weight = _weight_of_commits(schedule, window)  # float[E], from 0 to 1
     use = _use_of_commits(protocol, schedule)  # [E] each; messages None where each message sent counts by itself
     contributed_units = jnp.sum(commit_weight * schedule.work.clip(0).sum(axis=1))
     applied_units = jnp.sum(commit_weight * use.units)
@@ -313,6 +332,29 @@ def _sums_of_schedule(
         messages=messages,
         uneven_commits=jnp.sum((commit_weight > 0) & ~_is_same_work_of_all(schedule, num_workers)),
     )
+
+
+def _weight_of_commits(schedule: Schedule, window: Window) -> jax.Array:
+    """float[E]: how much each commit counts: as much as its units on average, at the time when they were computed.
+
+    So no more work counts as used than was computed in the window, wherever in it the commits are. Where all begin anew
+    at commits the window is of whole rounds, and a commit counts if it is in the window.
+    """
+    weight_at_commit = window.ramped_weight(schedule.time)
+    if window.ramp is None:
+        return weight_at_commit
+    start, end = schedule.compute_start, schedule.compute_end  # float[T, W], inf for units that never are
+    has_length = jnp.isfinite(end) & (end > start)
+    length = jnp.where(has_length, end - start, 1)
+    weight_of_unit = jnp.where(has_length, window.weighted_seconds(start, end) / length, window.ramped_weight(end))
+    weight_before_unit = jnp.concatenate([jnp.zeros_like(start[:1]), jnp.cumsum(weight_of_unit, axis=0)])  # [T + 1, W]
+    worker, work = schedule.worker.clip(0), schedule.work.clip(0)  # int[E, C]
+    weight_of_contribution = (
+        weight_before_unit[schedule.unit + work, worker] - weight_before_unit[schedule.unit, worker]
+    )
+    num_units = work.sum(axis=1)
+    mean_weight = jnp.sum(jnp.where(work > 0, weight_of_contribution, 0), axis=1) / num_units.clip(1)
+    return jnp.where(jnp.isfinite(schedule.time), jnp.where(num_units > 0, mean_weight, weight_at_commit), 0)
 
 
 def _is_same_work_of_all(schedule: Schedule, num_workers: int) -> jax.Array:

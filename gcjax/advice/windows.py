@@ -65,23 +65,23 @@ def whole_rounds_window(schedule: Schedule) -> Window:
     return Window(jnp.zeros_like(last_commit_time), last_commit_time, ramp=None)
 
 
-def smooth_window(schedule: Schedule, *, warmup_units: int, num_units: int, round_units: int) -> Window:
+def smooth_window(
+    schedule: Schedule, *, warmup_units: int, block_units: int, num_units: int, round_units: int
+) -> Window:
     """The window of the block that follows a warm-up.
 
-    Time is measured in units of the fastest worker, whose units run out at the horizon. The window is as long as the
-    block without a ramp, and ends a ramp and half a round before units run out. A ramp is about a quarter of the block
-    and a whole number of rounds, so that it does not matter when the rounds of the fastest worker begin.
+    Time is measured in units of the fastest worker, whose units run out at the horizon. Moments count from the begin of
+    the block to its end, where the weight is 0 again. A ramp is about a quarter of the block and a whole number of
+    rounds, so that it does not matter when the rounds of the fastest worker begin.
 
     Args:
-      schedule: of the warm-up and the block.
+      schedule: of the warm-up, the block, and what comes behind it.
       warmup_units: units of a worker before the block.
-      num_units: units of a worker in the warm-up and the block.
+      block_units: units of a worker in the block.
+      num_units: units of a worker in all.
       round_units: units of a worker in a round.
     """
     unit_seconds = schedule.horizon / num_units  # of the worker that is first through its units, at the horizon
-    block_units = num_units - warmup_units
     ramp_units = max(1, block_units // 4 // round_units) * round_units
-    # In units of that worker. The ramp behind the end is over half a round before they run out.
-    end_unit = num_units - round_units / 2 - ramp_units
-    begin_unit = end_unit - block_units + ramp_units
-    return Window(begin_unit * unit_seconds, end_unit * unit_seconds, ramp_units * unit_seconds)
+    end_unit = warmup_units + block_units - ramp_units
+    return Window(warmup_units * unit_seconds, end_unit * unit_seconds, ramp_units * unit_seconds)

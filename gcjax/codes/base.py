@@ -161,6 +161,12 @@ def check_assignment(assignment: Assignment) -> None:
         )
 
 
+def has_repeated_chunks(assignment: Assignment) -> np.ndarray:
+    """bool[W]: whether a chunk stands several times in the load of each worker."""
+    sorted_chunks = np.sort(assignment.chunks, axis=1)  # int[W, K]; -1 pads
+    return ((np.diff(sorted_chunks, axis=1) == 0) & (sorted_chunks[:, 1:] >= 0)).any(axis=1)
+
+
 def host_seed(rng_key: jax.Array) -> int:
     """A seed of 32 bits that a JAX key decides, for libraries that draw by one; also while something is traced."""
     _validate.rng_key(rng_key)

@@ -23,6 +23,7 @@ from gcjax.codes.base import (
     check_finish,
     check_progress,
     gather_by_chunk,
+    has_repeated_chunks,
     holders,
 )
 from gcjax.codes.chunk_systems import min_norm_solver
@@ -49,7 +50,7 @@ def partial(
       The code; with every chunk's finished holders h, `residual` is `sqrt(sum over chunks of max(0, L - h))`.
 
     Raises:
-      ValueError: if random rows are asked for, L > 1 and there is no key.
+      ValueError: if random rows are asked for, L > 1 and there is no key; or if L > 1 and a worker has a chunk twice.
 
     Example:
       >>> code = gcjax.codes.partial(gcjax.codes.assignments.cyclic(4, load=2))
@@ -61,6 +62,13 @@ def partial(
     """
     num_blocks = _validate.integer("num_blocks", num_blocks, minimum=1)
     chunk_holders = holders(assignment)
+    is_repeating = has_repeated_chunks(assignment)
+    if num_blocks > 1 and is_repeating.any():
+        worker = int(is_repeating.argmax())
+        raise ValueError(
+            f"with num_blocks={num_blocks} each chunk needs as many workers, so none may have it twice; worker "
+            f"{worker} has {assignment.chunks[worker].tolist()}."
+        )
     decoding_rows = _decoding_rows(assignment, chunk_holders, num_blocks, rows, rng_key)
     solve_chunk_systems = min_norm_solver(
         np.where((chunk_holders.workers >= 0)[..., None], decoding_rows[chunk_holders.workers], 0.0)

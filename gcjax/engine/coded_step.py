@@ -57,8 +57,9 @@ def coded_value_and_grad(
     Args:
       loss: `(params, chunk, *args) -> float[]`, the mean loss of a chunk; or `float[B]`, the losses of its
         examples, each of its own example alone. With the latter all chunks of a device go through one backward pass as
-        one batch, which is fastest, if all arrays of a chunk are [B, ...]. A loss that draws at random must take its
-        key from the chunk, as all holders must draw the same.
+        one batch, which is fastest, if all arrays of a chunk are [B, ...]; one of them that is not of the examples must
+        have another first axis, unless `accumulate` is True. A loss that draws at random must take its key from the
+        chunk, as all holders must draw the same.
       code: the gradient code.
       mesh: has the axis; along other axes parameters may be sharded as they like.
       axis: of the workers. Several workers share a device where there are more of them.

@@ -322,6 +322,8 @@ def test_starts_cover_a_trace_and_overlap_in_a_short_one():
     first = first_steps(10_000, 104)
     assert len(first) == 100 and np.diff(first).max() <= 104
     assert steps_of_blocks(np.array([0]), 10, warmup_steps=2, block_steps=3).tolist() == [[8, 9, 0, 1, 2]]
+    around = steps_of_blocks(np.array([7]), 10, warmup_steps=1, block_steps=2, cooldown_steps=2)
+    assert around.tolist() == [[6, 7, 8, 9, 0]]
     assert (
         drawn_block_counts(np.random.default_rng(0), 5, 44, 44, 16).sum(axis=1).tolist() == [1.0] * 5
     )  # three blocks are few
@@ -441,6 +443,29 @@ def test_approximate_codes_count_the_chunks_that_they_use():
     advice = advise(one_slow_worker(), schemes={"ignore": protocols.coded(code, stop=stopping.fastest(3))})
     assert row(advice, "ignore").seconds.value == pytest.approx(4 / 3, rel=1e-4)
     assert row(advice, "ignore").exactness == APPROXIMATE
+
+
+def test_no_scheme_uses_more_than_workers_can_compute():
+    """Nothing is wasted by any of them: all have the seconds of workers who never wait, also in short blocks."""
+    random = np.random.default_rng(0)
+    seconds = one_slow_worker(slow=4 / 3, num_steps=48) * random.normal(1, 0.003, (48, NUM_WORKERS))
+    schemes = {
+        "asp": protocols.asp(),
+        "first four": protocols.k_batch_async(num_contributions=4),
+        "elastic": protocols.elastic_averaging(num_local_steps=4),
+        "decoupled": protocols.decoupled_diloco(num_local_steps=4, min_quorum=2),
+    }
+    advice = advise(seconds, schemes=schemes, num_bootstraps=20, block_steps=8)
+    expected = NUM_WORKERS / (1 / seconds.mean(axis=0)).sum()
+    for name in schemes:
+        assert row(advice, name).seconds.value == pytest.approx(expected, rel=2e-4)
+        assert row(advice, name).wasted.value < 1e-3
+
+
+def test_a_code_whose_units_are_blocks_is_refused():
+    code = gcjax.codes.block_coordinate(NUM_WORKERS, redundancies=(0, 0), rng_key=jax.random.key(0))
+    with pytest.raises(ValueError, match="in blocks has units that are blocks of a chunk's gradient"):
+        advise(one_slow_worker(), schemes={"in blocks": protocols.coded(code)})
 
 
 def test_a_window_rises_and_falls_and_its_integral_is_its_length():

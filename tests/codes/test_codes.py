@@ -233,6 +233,13 @@ def test_chunks_that_are_not_as_they_should_be_are_refused(chunks, message):
         codes.optimal_decoding(codes.Assignment(chunks, 3))
 
 
+def test_a_chunk_twice_at_one_worker_cannot_be_two_blocks():
+    twice = codes.Assignment(np.array([[0, 0], [1, 1]]), 2)
+    with pytest.raises(ValueError, match=r"none may have it twice; worker 0 has \[0, 0\]"):
+        codes.partial(twice, num_blocks=2, rng_key=KEY)
+    assert codes.partial(twice).plan([2, 2]).residual < 1e-6
+
+
 def test_equal_assignments_have_equal_hashes():
     one, other = (codes.Assignment(np.array([[0, 1]], dtype), 2) for dtype in (np.int32, np.int64))
     assert one == other and hash(one) == hash(other)

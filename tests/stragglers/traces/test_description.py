@@ -39,6 +39,13 @@ def test_a_worker_that_is_slow_from_the_start_is_persistent():
     assert description.decomposition.persistent_share > 0.9 and description.changes == ()
 
 
+def test_of_several_spells_that_which_lasts_is_named():
+    seconds = quiet(300)
+    seconds[50:120, 5] *= 2
+    seconds[250:, 5] *= 2
+    assert "since step 250, the last of 2 spells) is persistently slow" in described(seconds).sentence
+
+
 def test_a_worker_that_becomes_slow_is_named_with_its_step():
     """What it costs is over the steps in which it is slow."""
     seconds = quiet()

@@ -123,16 +123,20 @@ def _slow_workers_since(workers: Sequence[int], spells: Sequence[Spell], worker_
 
 
 def _how_slow_and_when(spells: Sequence[Spell]) -> str:
-    """How slow a worker is and since when; of several spells, the longest and how many there are."""
-    longest = max(spells, key=lambda spell: spell.num_steps)
-    if longest.is_slow_to_end:
-        steps_text = "from its first step on" if longest.is_slow_from_start else f"since step {longest.first_step}"
+    """How slow a worker is and since when; of several spells, how many there are and the last, or else the longest.
+
+    The last is that which lasts to the end, if one does.
+    """
+    spell = max(spells, key=lambda spell: (spell.is_slow_to_end, spell.num_steps))
+    if spell.is_slow_to_end:
+        steps_text = "from its first step on" if spell.is_slow_from_start else f"since step {spell.first_step}"
     else:
-        steps_text = f"from step {longest.first_step} to step {longest.last_step}"
-    slowness_text = f"{longest.mean_ratio:.3g} times the median, {steps_text}"
-    if longest.peak_ratio >= _PEAK_RATIO * longest.mean_ratio:
-        slowness_text += f", {longest.peak_ratio:.3g} times from step {longest.peak_step}"
-    return slowness_text if len(spells) == 1 else f"{slowness_text}, the longest of {len(spells)} spells"
+        steps_text = f"from step {spell.first_step} to step {spell.last_step}"
+    slowness_text = f"{spell.mean_ratio:.3g} times the median, {steps_text}"
+    if spell.peak_ratio >= _PEAK_RATIO * spell.mean_ratio:
+        slowness_text += f", {spell.peak_ratio:.3g} times from step {spell.peak_step}"
+    which = "the last" if spell.is_slow_to_end else "the longest"
+    return slowness_text if len(spells) == 1 else f"{slowness_text}, {which} of {len(spells)} spells"
 
 
 def _text_list(texts: Sequence[str], num_in_all: int) -> str:
