@@ -306,15 +306,14 @@ def _sums_of_schedule(
     A unit that is cut off counts as the part of it that was computed. Times in the schedule are inf for what never is.
     """
     num_workers, code = durations.shape[1], code_of_messages(protocol)
-    commit_weight = _weight_of_commits(schedule, window)  # float[E], from 0 to 1
+    unit_weight = _weight_of_units(schedule, window)  # float[T, W], from 0 to 1
+    commit_weight = _weight_of_commits(schedule, window, unit_weight)  # float[E], from 0 to 1
     use = _use_of_commits(protocol, schedule)  # [E] each; messages None where each message sent counts by itself
     contributed_units = jnp.sum(commit_weight * schedule.work.clip(0).sum(axis=1))
     applied_units = jnp.sum(commit_weight * use.units)
     is_sent = jnp.isfinite(schedule.send_start)
     messages = (
-        jnp.sum(jnp.where(is_sent, window.ramped_weight(schedule.finish), 0))
-        if use.messages is None
-        else jnp.sum(commit_weight * use.messages)
+        jnp.sum(jnp.where(is_sent, unit_weight, 0)) if use.messages is None else jnp.sum(commit_weight * use.messages)
     )
     computing_seconds = window.weighted_seconds(schedule.compute_start, schedule.compute_end)  # [T, W]
     # What BSP uses in a step.
@@ -334,21 +333,31 @@ def _sums_of_schedule(
     )
 
 
-def _weight_of_commits(schedule: Schedule, window: Window) -> jax.Array:
-    """float[E]: how much each commit counts: as much as its units on average, at the time when they were computed.
+def _weight_of_units(schedule: Schedule, window: Window) -> jax.Array:
+    """float[T, W]: how much each unit, and what is sent at its end, counts: the mean weight while it was computed.
+
+    Where all begin anew at commits the window is of whole rounds, and what counts is when its message has arrived.
+    """
+    if window.ramp is None:
+        return window.ramped_weight(schedule.finish)
+    start, end = schedule.compute_start, schedule.compute_end  # inf for units that never are
+    has_length = jnp.isfinite(end) & (end > start)
+    length = jnp.where(has_length, end - start, 1)
+    return jnp.where(has_length, window.weighted_seconds(start, end) / length, window.ramped_weight(end))
+
+
+def _weight_of_commits(schedule: Schedule, window: Window, weight_of_unit: jax.Array) -> jax.Array:
+    """float[E]: how much each commit counts: as its units do on average, by `weight_of_unit float[T, W]`.
 
     So no more work counts as used than was computed in the window, wherever in it the commits are. Where all begin anew
-    at commits the window is of whole rounds, and a commit counts if it is in the window.
+    at commits, a commit counts if it is in the window.
     """
     weight_at_commit = window.ramped_weight(schedule.time)
     if window.ramp is None:
         return weight_at_commit
-    start, end = schedule.compute_start, schedule.compute_end  # float[T, W], inf for units that never are
-    has_length = jnp.isfinite(end) & (end > start)
-    length = jnp.where(has_length, end - start, 1)
-    weight_of_unit = jnp.where(has_length, window.weighted_seconds(start, end) / length, window.ramped_weight(end))
-    weight_before_unit = jnp.concatenate([jnp.zeros_like(start[:1]), jnp.cumsum(weight_of_unit, axis=0)])  # [T + 1, W]
-    worker, work = schedule.worker.clip(0), schedule.work.clip(0)  # int[E, C]
+    no_weight = jnp.zeros_like(weight_of_unit[:1])
+    weight_before_unit = jnp.concatenate([no_weight, jnp.cumsum(weight_of_unit, axis=0)])  # [T + 1, W]
+    worker, work = schedule.worker.clip(0), schedule.work.clip(0)  # int[E, C]; -1 pads
     weight_of_contribution = (
         weight_before_unit[schedule.unit + work, worker] - weight_before_unit[schedule.unit, worker]
     )

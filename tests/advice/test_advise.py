@@ -460,6 +460,8 @@ def test_no_scheme_uses_more_than_workers_can_compute():
     for name in schemes:
         assert row(advice, name).seconds.value == pytest.approx(expected, rel=2e-4)
         assert row(advice, name).wasted.value < 1e-3
+    assert row(advice, "asp").messages.value == pytest.approx(1, rel=1e-3)
+    assert row(advice, "elastic").messages.value == pytest.approx(1 / 4, rel=0.05)
 
 
 def test_a_code_whose_units_are_blocks_is_refused():
