@@ -86,8 +86,10 @@ def num_warmup_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
 
 def num_cooldown_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
     """The steps that are simulated behind a block, so that its units come into commits; none as before it."""
-    begins_anew = _all_begin_anew_at_commits(scheme.protocol, num_workers)
-    return 0 if begins_anew else max(_MIN_COOLDOWN_STEPS, block_steps // 2)
+    if _all_begin_anew_at_commits(scheme.protocol, num_workers):
+        return 0
+    units_per_step, _ = units_of_measured_step(scheme, num_workers)
+    return max(_MIN_COOLDOWN_STEPS, block_steps // 2, 2 * scheme.protocol.round_units // units_per_step)
 
 
 def _all_begin_anew_at_commits(protocol: Protocol, num_workers: int) -> bool:
