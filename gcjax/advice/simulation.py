@@ -30,7 +30,7 @@ from gcjax.protocols.simulation.rules import Rule
 from gcjax.stragglers.network import Network
 
 _MAX_UNITS = 4_000_000  # simulated at once; a unit takes some 100 bytes
-_MIN_COOLDOWN_STEPS = 16
+_COOLDOWN_STEPS = 16  # enough for a turn of four steps of a worker that is four times slower
 _COMPILED_IN_ONE_THREAD = {"xla_cpu_parallel_codegen_split_count": 1}
 """Of XLA's compiler, since several programs are compiled at once."""
 
@@ -84,12 +84,12 @@ def num_warmup_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
     return scheme.warmup_steps if begins_anew else max(scheme.warmup_steps, block_steps)
 
 
-def num_cooldown_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
+def num_cooldown_steps(scheme: Scheme, num_workers: int) -> int:
     """The steps that are simulated behind a block, so that its units come into commits; none as before it."""
     if _all_begin_anew_at_commits(scheme.protocol, num_workers):
         return 0
     units_per_step, _ = units_of_measured_step(scheme, num_workers)
-    return max(_MIN_COOLDOWN_STEPS, block_steps // 2, 2 * scheme.protocol.round_units // units_per_step)
+    return max(_COOLDOWN_STEPS, 2 * scheme.protocol.round_units // units_per_step)
 
 
 def _all_begin_anew_at_commits(protocol: Protocol, num_workers: int) -> bool:
@@ -149,7 +149,7 @@ def _batches(
     num_steps, num_workers = trace_shape
     units_per_step, unit_share = units_of_measured_step(scheme, num_workers)
     warmup_steps = num_warmup_steps(scheme, num_workers, block_steps)
-    cooldown_steps = num_cooldown_steps(scheme, num_workers, block_steps)
+    cooldown_steps = num_cooldown_steps(scheme, num_workers)
     steps_of_blocks = blocks.steps_of_blocks(
         first_step_of_block, num_steps, warmup_steps=warmup_steps, block_steps=block_steps,
         cooldown_steps=cooldown_steps,
