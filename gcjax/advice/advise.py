@@ -211,7 +211,7 @@ def _has_units_of_blocks(protocol: Protocol) -> bool:
 
 
 _NO_DIFFERENCE = 1e-3
-"""Of the seconds per step: smaller ones can come from what is in no commit yet behind a block."""
+"""Of the seconds per step: smaller differences count as none."""
 
 
 def _is_tied(result: Result, best: Result) -> bool:
