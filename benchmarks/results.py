@@ -12,7 +12,7 @@ import jax
 
 import gcjax
 from benchmarks.timing import Row
-from gcjax import files, tables
+from gcjax import analysis, files, tables
 from gcjax._cores import num_cores
 
 FOLDER = Path(__file__).parent / "results"
@@ -29,7 +29,7 @@ machine makes figures noisy."""
 def machine() -> str:
     """The kind of this machine: its accelerator or processor, and its cores. No name that tells whose it is."""
     device = jax.devices()[0]
-    kind = _processor() if device.platform == "cpu" else device.device_kind
+    kind = analysis.environment()["processor"] if device.platform == "cpu" else device.device_kind
     return f"{kind}, {num_cores()} cores"
 
 
@@ -91,13 +91,6 @@ def _date_and_versions() -> dict[str, str]:
     """The date (UTC) and the versions that figures depend on."""
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
     return {"date": date, "gcjax": gcjax.__version__, "jax": jax.__version__, "python": platform.python_version()}
-
-
-def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The name of the processor, or of its architecture where the system does not say more."""
-    cpuinfo_text = cpuinfo.read_text() if cpuinfo.exists() else ""
-    model_names = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo_text, re.MULTILINE)
-    return model_names[0].strip() if model_names else platform.processor() or platform.machine()
 
 
 def _file_name(machine: str) -> str:

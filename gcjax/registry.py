@@ -1,6 +1,6 @@
 """The table of everything that a user can name: assignments, codes, stopping rules, protocols, ...
 
-Each subpackage lists its own entries in its `__init__`; nothing here knows a code or a protocol by name. What lies
+Each subpackage lists its own entries; nothing here knows a code or a protocol by name. What lies
 outside of this package comes by `register`, from a module that was imported: by the user, by a config file, or as an
 entry point of the group `gcjax.plugins` (see `gcjax.plugins`).
 """
@@ -18,7 +18,7 @@ _MODULE_AND_TABLE_OF_KIND = {
     "deadline": ("gcjax.engine.live", "TABLE"),
     "protocol": ("gcjax.protocols", "TABLE"),
     "groups": ("gcjax.protocols", "GROUPS"),
-    "specification": ("gcjax.specifications", "SPECIFICATIONS"),
+    "specification": ("gcjax.specifications", "TABLE"),
     "straggler": ("gcjax.stragglers", "TABLE"),
     "network": ("gcjax.stragglers", "NETWORKS"),
     "absences": ("gcjax.stragglers", "ABSENCES"),
@@ -244,20 +244,6 @@ def _kind_of_package(kind: str) -> Kind:
     else:
         entries = getattr(module, table_name)
     return Kind(module_name, entries, in_configs=kind not in NOT_IN_CONFIGS)
-
-
-def select_kinds(name: str | None = None) -> dict[str, Kind]:
-    """All kinds, or the one of this name.
-
-    Raises:
-      ValueError: if there is no such kind.
-    """
-    all_kinds = kinds()
-    if name is None:
-        return all_kinds
-    if name not in all_kinds:
-        raise ValueError(f"There is no kind '{name}'. {nearest_names_sentence(name, all_kinds)}")
-    return {name: all_kinds[name]}
 
 
 def nearest_names_sentence(name: str, valid: Iterable[str]) -> str:

@@ -9,10 +9,9 @@ import numpy as np
 import optax
 import pytest
 
-from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax import codes, engine, protocols, specifications, stragglers, tasks
 from gcjax.codes import assignments, stopping
 from gcjax.equality import comparable
-from gcjax.specifications import SPECIFICATIONS
 from tests.codes.helpers import exact_codes
 from tests.protocols.table import CASES
 
@@ -54,10 +53,10 @@ def test_equal_protocols(name):
 OWN_CLOSURE = {"whole uneven"}  # made in the tests, with a function of its own as argument
 
 
-@pytest.mark.parametrize("name", SPECIFICATIONS)
+@pytest.mark.parametrize("name", specifications.TABLE)
 def test_equal_specifications(name):
     """Also where actions are methods of an object, which are equal for the same object only."""
-    one, other = (SPECIFICATIONS[name].factory() for _ in range(2))
+    one, other = (specifications.TABLE[name].factory() for _ in range(2))
     assert one == other and hash(one) == hash(other) and one is not other
 
 

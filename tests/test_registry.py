@@ -35,6 +35,11 @@ def test_a_registered_function_makes_equal_objects_and_is_in_the_table():
     assert "lazy" not in gcjax.protocols.TABLE
 
 
+def test_everything_has_the_name_of_its_function():
+    functions = [kind.entries for name, kind in registry.kinds().items() if name != "study"]  # those are classes
+    assert all(entry.factory.__name__ == name for entries in functions for name, entry in entries.items())
+
+
 def test_another_name_can_be_given():
     protocol = gcjax.register("protocol", name="patient")(lazy)
     assert registry.kinds()["protocol"].entries["patient"].factory is protocol

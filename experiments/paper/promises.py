@@ -10,10 +10,10 @@ from gcjax import protocols, stragglers
 from gcjax.algebra import laws
 from gcjax.cli.check_specification import specification_of_arguments
 from gcjax.protocols import Schedule
-from gcjax.specifications import SPECIFICATIONS, check
+from gcjax.specifications import TABLE, check
 from gcjax.stragglers import Network
 
-CHECKED: dict[str, tuple[str, ...]] = dict.fromkeys(SPECIFICATIONS, ()) | {
+CHECKED: dict[str, tuple[str, ...]] = dict.fromkeys(TABLE, ()) | {
     "ssp": ("--num-workers", "4", "--staleness", "3"),
     "bsp": ("--staleness", "2"),
 }

@@ -37,17 +37,7 @@ def _git(*words: str) -> str:
 
 def machine() -> dict[str, Any]:
     """What runs here: versions of the packages, the kind of processor, cores."""
-    return {**analysis.environment(), "processor": _processor(), "cores": os.cpu_count(), "commit": commit()}
-
-
-def _processor() -> str:
-    """The model name of the processor, if the system tells it."""
-    try:
-        cpu_lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return "unknown"
-    model_names = [line.partition(":")[2].strip() for line in cpu_lines if line.startswith("model name")]
-    return model_names[0] if model_names else "unknown"
+    return {**analysis.environment(), "cores": os.cpu_count(), "commit": commit()}
 
 
 @contextmanager

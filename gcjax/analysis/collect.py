@@ -4,7 +4,9 @@ Letters: T units sampled per worker, W workers, E commits, C contributions to a 
 """
 
 import platform
+import re
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -118,11 +120,19 @@ def commit_columns(scheme: str, schedule: Schedule, timeline_seconds: float) -> 
 
 
 def environment() -> dict[str, Any]:
-    """What a run runs on, for its `run.json`: versions, platform, devices."""
+    """What a run runs on, for its `run.json`: versions, platform, processor, devices."""
     versions = {name: version(name) for name in _PACKAGES}
     return {
         "versions": {**versions, "python": platform.python_version()},
         "platform": platform.platform(),
+        "processor": _processor(),
         "device": jax.devices()[0].device_kind,
         "num_devices": jax.device_count(),
     }
+
+
+def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The name of the processor, or of its architecture where the system does not say more."""
+    cpuinfo_text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    model_names = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo_text, re.MULTILINE)
+    return model_names[0].strip() if model_names else platform.processor() or platform.machine()

@@ -30,22 +30,17 @@ def uncoded(num_workers: int, *, load: int = 1) -> GradientCode:
 
 
 @comparable
-def ignore_stragglers(num_workers: int, *, num_stragglers: int) -> GradientCode:
+def ignore_stragglers(num_workers: int) -> GradientCode:
     """No redundancy: sum what has arrived and scale it up by N / (number that arrived) (Chen et al. 2016).
 
-    Meant for the stopping rule `fastest(num_workers - num_stragglers)`; then the factor is n / (n - s). One chunk a
-    worker, one message, one block (L = M = 1). The estimate is unbiased when any worker is equally likely to be late,
-    and exact only when nobody is.
+    Meant for the stopping rule `fastest(n - s)` (`gcjax.codes.stopping`), which ignores s stragglers; the factor is
+    then n / (n - s). One chunk a worker, one message, one block (L = M = 1). The estimate is unbiased if any worker is
+    equally likely to be late, exact only if nobody is. `gcjax.protocols.k_sync` is the same without a code.
 
     Args:
       num_workers: n = W = N.
-      num_stragglers: s, only checked here: the plan scales by what has arrived.
-
-    Raises:
-      ValueError: if `num_stragglers` is not below `num_workers`.
     """
     num_workers = _validate.integer("num_workers", num_workers, minimum=1)
-    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     assignment = Assignment(np.arange(num_workers, dtype=np.int32)[:, None], num_workers)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:

@@ -24,30 +24,6 @@ _KEY_OF_WRONG_SENDERS = 0x77726F6E
 """Folded into the key of the batches, where no worker and no chunk has so large a number."""
 
 
-def wrong_workers(
-    rng_key: jax.Array, *, num_rounds: int, num_workers: int, num_wrong: int, persistent: bool = False
-) -> jax.Array:
-    """bool[num_rounds, W]: whose messages are wrong in each round, as many in every one, any as likely as any other.
-
-    Args:
-      rng_key: draws them.
-      num_rounds: at least 1.
-      num_workers: W.
-      num_wrong: at most W.
-      persistent: whether they are the same in all rounds.
-
-    Raises:
-      ValueError: if a number is out of its bounds.
-    """
-    num_rounds = _validate.integer("num_rounds", num_rounds, minimum=1)
-    num_workers = _validate.integer("num_workers", num_workers, minimum=1)
-    num_wrong = _validate.integer("num_wrong", num_wrong, minimum=0, maximum=num_workers)
-    is_among_first = jnp.arange(num_workers) < num_wrong  # as many as are wrong, to be permuted
-    keys = jax.random.split(_validate.rng_key(rng_key), 1 if persistent else num_rounds)
-    is_wrong = jax.vmap(lambda key: jax.random.permutation(key, is_among_first))(keys)  # [num_rounds or 1, W]
-    return jnp.broadcast_to(is_wrong, (num_rounds, num_workers))
-
-
 class WrongSenders(NamedTuple):
     """Workers of a run that send wrong messages, as many in each round, any as likely as any other.
 
@@ -62,7 +38,15 @@ class WrongSenders(NamedTuple):
     persistent: bool
 
     def is_wrong_in_round(self, batch_key: jax.Array, round_number: jax.Array, num_workers: int) -> jax.Array:
-        """bool[W]: who sends wrong messages in a round, of this number, as the key of the run's batches decides."""
+        """bool[W]: who sends wrong messages in a round, of this number, as the key of the run's batches decides.
+
+        Also for a training step of one's own (`gcjax.engine.voting_value_and_grad`), with any key.
+
+        Args:
+          batch_key: draws them; the same key and round, the same workers.
+          round_number: a whole number, also traced.
+          num_workers: W.
+        """
         key = jax.random.fold_in(batch_key, _KEY_OF_WRONG_SENDERS)
         if not self.persistent:
             key = jax.random.fold_in(key, round_number)
@@ -81,7 +65,7 @@ def reversed_gradient(scale: float = 100.0) -> Attack:
 
 
 @comparable
-def constant(value: float = -100.0) -> Attack:
+def constant_message(value: float = -100.0) -> Attack:
     """An attack: the same number everywhere, so that all wrong senders send the same.
 
     Args:
@@ -113,7 +97,7 @@ def wrong_senders(attack: Attack = _REVERSED, *, num_wrong: int, persistent: boo
 
 ATTACKS = {
     "reversed_gradient": Entry(reversed_gradient, _PAPER),
-    "constant_message": Entry(constant, _PAPER),
+    "constant_message": Entry(constant_message, _PAPER),
 }
 SENDERS = {"wrong_senders": Entry(wrong_senders, _PAPER)}
 
@@ -121,8 +105,7 @@ __all__ = [
     "ATTACKS",
     "SENDERS",
     "WrongSenders",
-    "constant",
+    "constant_message",
     "reversed_gradient",
     "wrong_senders",
-    "wrong_workers",
 ]

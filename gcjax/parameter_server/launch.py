@@ -26,7 +26,8 @@ from gcjax.parameter_server.limits import Limits
 from gcjax.parameter_server.security import NO_SECURITY, Security, check_worker
 from gcjax.parameter_server.server import LiveRun, Server
 from gcjax.parameter_server.setups import Setup
-from gcjax.parameter_server.worker import Throttle, work
+from gcjax.parameter_server.worker import work
+from gcjax.throttle import Throttle
 
 MAX_ARGUMENT_BYTES = 1 << 16
 """What the arguments of a process may take."""

@@ -4,7 +4,6 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -22,10 +21,9 @@ from gcjax.parameter_server.transport import Connection, Disconnected, Refused
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import CodedProgram, LocalProgram, worker_program
 from gcjax.parameter_server.worker_turns import Order, WorkerTurns, next_message
+from gcjax.throttle import Throttle, no_throttle
 
 NUM_PINGS = 5
-Throttle = Callable[[int, int], float]
-"""`(worker, unit) -> seconds` that a unit takes at least: stands for a device of that speed."""
 
 
 class Report(NamedTuple):
@@ -72,7 +70,7 @@ def work(
     check_worker(address, security)
     _validate.single_number("patience", patience)
     worker = _validate.integer("worker", worker, maximum=setup.num_workers - 1, hint="Workers are numbered from 0.")
-    worker_process = _Worker(setup, worker, throttle or _no_throttle)
+    worker_process = _Worker(setup, worker, throttle or no_throttle)
     layout = wire.layout_of(jax.eval_shape(setup.task.init, setup.init_key))
     while True:
         try:
@@ -298,9 +296,3 @@ def _send_signs_of_life(
     with contextlib.suppress(Disconnected):
         while not has_ended.wait(seconds):
             connection.send(Message({"kind": "alive", "sent": time.monotonic() + clock_offset}))
-
-
-def _no_throttle(worker: int, unit: int) -> float:
-    """0 seconds: a unit takes as long as it takes."""
-    del worker, unit
-    return 0.0

@@ -3,6 +3,7 @@
 What a protocol of one's own is written with is in `gcjax.protocols.simulation`.
 """
 
+from gcjax import specifications
 from gcjax.mixing_matrices import MixingMatrix, metropolis_weights
 from gcjax.protocols import simulation
 from gcjax.protocols.ad_psgd import ad_psgd
@@ -50,49 +51,52 @@ from gcjax.protocols.stsyn import stsyn
 from gcjax.protocols.worker_busy import worker_busy
 from gcjax.registry import Entry
 
-TABLE: dict[str, Entry] = {
-    "ad_psgd": Entry(ad_psgd, "Lian et al. 2018"),
-    "adacomm": Entry(adacomm, "Wang, Joshi 2019"),
-    "adaptive_coded": Entry(adaptive_coded, "Ramamoorthy et al. 2024"),
-    "adsp": Entry(adsp, "Hu et al. 2020"),
-    "anytime_minibatch": Entry(anytime_minibatch, "Ferdinand et al. 2019"),
-    "asp": Entry(asp, "Dean et al. 2012"),
-    "async_local_sgd": Entry(async_local_sgd, "Liu et al. 2024"),
-    "backup_workers": Entry(backup_workers, "Chen et al. 2016"),
-    "bsp": Entry(bsp, "Valiant 1990"),
-    "coded": Entry(coded, "Tandon et al. 2017"),
-    "coded_reduce": Entry(coded_reduce, "Reisizadeh et al. 2019"),
-    "d_psgd": Entry(d_psgd, "Lian et al. 2017"),
-    "decoupled_diloco": Entry(decoupled_diloco, "Douillard et al. 2026"),
-    "delay_adaptive": Entry(delay_adaptive, "Koloskova et al. 2022"),
-    "diloco": Entry(diloco, "Douillard et al. 2023"),
-    "dssp": Entry(dssp, "Zhao et al. 2019"),
-    "eager_sgd": Entry(eager_sgd, "Li et al. 2020"),
-    "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
-    "fedbuff": Entry(fedbuff, "Nguyen et al. 2022"),
-    "grouped": Entry(grouped, "Basu et al. 2018"),
-    "halos": Entry(halos, "Kim et al. 2025"),
-    "hop": Entry(hop, "Luo et al. 2019"),
-    "k_async": Entry(k_async, "Dutta et al. 2018"),
-    "k_batch_async": Entry(k_batch_async, "Dutta et al. 2018"),
-    "k_batch_sync": Entry(k_batch_sync, "Dutta et al. 2018"),
-    "k_sync": Entry(k_sync, "Dutta et al. 2018"),
-    "local_sgd": Entry(local_sgd, "Stich 2019"),
-    "m_sgc": Entry(m_sgc, "Krishnan et al. 2023"),
-    "pipelined_coded": Entry(pipelined_coded, "Su, Li 2026"),
-    "prague": Entry(prague, "Luo et al. 2020"),
-    "progressive_groups": Entry(progressive_groups, "Basu et al. 2018"),
-    "psp": Entry(psp, "Wang et al. 2017"),
-    "rennala": Entry(rennala, "Tyurin, Richtárik 2023"),
-    "ringleader": Entry(ringleader, "Maranjyan, Richtárik 2026"),
-    "ringmaster": Entry(ringmaster, "Maranjyan, Tyurin, Richtárik 2025"),
-    "sgp": Entry(sgp, "Assran et al. 2019"),
-    "sr_sgc": Entry(sr_sgc, "Krishnan et al. 2023"),
-    "ssp": Entry(ssp, "Ho et al. 2013"),
-    "staleness_aware": Entry(staleness_aware, "Zhang et al. 2016"),
-    "streaming_diloco": Entry(streaming_diloco, "Douillard et al. 2025"),
-    "stsyn": Entry(stsyn, "Zhu, Zhang, Wang 2022"),
-    "worker_busy": Entry(worker_busy, "Yang et al. 2024"),
+TABLE: dict[str, Entry] = {  # each has the specification of its name, of the same paper
+    protocol.__name__: Entry(protocol, specifications.TABLE[protocol.__name__].paper)
+    for protocol in (
+        ad_psgd,
+        adacomm,
+        adaptive_coded,
+        adsp,
+        anytime_minibatch,
+        asp,
+        async_local_sgd,
+        backup_workers,
+        bsp,
+        coded,
+        coded_reduce,
+        d_psgd,
+        decoupled_diloco,
+        delay_adaptive,
+        diloco,
+        dssp,
+        eager_sgd,
+        elastic_averaging,
+        fedbuff,
+        grouped,
+        halos,
+        hop,
+        k_async,
+        k_batch_async,
+        k_batch_sync,
+        k_sync,
+        local_sgd,
+        m_sgc,
+        pipelined_coded,
+        prague,
+        progressive_groups,
+        psp,
+        rennala,
+        ringleader,
+        ringmaster,
+        sgp,
+        sr_sgc,
+        ssp,
+        staleness_aware,
+        streaming_diloco,
+        stsyn,
+        worker_busy,
+    )
 }
 
 GROUPS: dict[str, Entry] = {

@@ -34,7 +34,7 @@ def m_sgc(
     burst: int,
     window: int,
     max_slow: int,
-    patience: float = 1.0,
+    tolerance: float = 1.0,
     rng_key: jax.Array | None = None,
 ) -> Protocol:
     """Multiplexed sequential gradient coding: most of a job is only repeated when it was missed, and little is coded.
@@ -58,13 +58,13 @@ def m_sgc(
       burst: the rounds within which all late ones of a worker are, below `window`; in the paper B.
       window: so many rounds; in the paper W.
       max_slow: the most late workers in a window, at most W; in the paper λ.
-      patience: μ, 0 or more: how much longer than the fastest worker others may take before they count as late.
+      tolerance: μ, 0 or more: how much longer than the fastest worker others may take before they count as late.
       rng_key: draws the coefficients where the coded parts need cyclic repetition.
 
     Raises:
       ValueError: if a parameter is out of its range, or a key is needed.
     """
-    bursts = burst_model(num_workers, burst, window, max_slow, patience)
+    bursts = burst_model(num_workers, burst, window, max_slow, tolerance)
     has_coded_parts = max_slow < num_workers
     task_size = max_slow + 1 if has_coded_parts else 1  # chunks, so that an uncoded part is as long as a coded share
     jobs_in_flight = window - 1 + burst

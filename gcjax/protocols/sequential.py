@@ -7,7 +7,7 @@ t is computed on the parameters that are there when its round begins, so its com
 since. (Where a job ends up to D rounds later, the paper trains D + 1 models one after the other, so that none is stale;
 the times are the same.)
 
-The waiting rule of both schemes: a round stops at `1 + patience` times the time of the fastest worker. If the workers
+The waiting rule of both schemes: a round stops at `1 + tolerance` times the time of the fastest worker. If the workers
 that are late then would break the bursty model in the window up to this round, the server waits on, until those that
 are still late conform. So every job ends in time, whatever the durations. A worker that must be waited for and has
 failed (inf) stops the run; one whose failure conforms does not.
@@ -39,19 +39,19 @@ _not_served = not_served(
 
 
 class Bursts(NamedTuple):
-    """The bursty model of stragglers that a scheme is made for, and the patience of its server.
+    """The bursty model of stragglers that a scheme is made for, and the tolerance of its server.
 
     Attributes:
       burst: B, the rounds within which all late ones of a worker in a window are.
       window: so many rounds.
       max_slow: λ, the most workers that are late in a window.
-      patience: μ, how much longer than the fastest worker others may take before they count as late.
+      tolerance: μ, how much longer than the fastest worker others may take before they count as late.
     """
 
     burst: int
     window: int
     max_slow: int
-    patience: float
+    tolerance: float
 
 
 class Rounds(NamedTuple):
@@ -149,7 +149,7 @@ def stop_and_late(bursts: Bursts, late_before: jax.Array, done_seconds: jax.Arra
     less than `burst` rounds apart.
 
     Args:
-      bursts: the model, and the patience.
+      bursts: the model, and the tolerance.
       late_before: bool[window - 1, W], who was late in the rounds before, the latest first.
       done_seconds: float[W] seconds, from the begin of the round, when each worker would be done.
     """
@@ -163,7 +163,7 @@ def stop_and_late(bursts: Bursts, late_before: jax.Array, done_seconds: jax.Arra
     # When all but so many have answered; nobody is waited for if all may be late.
     stop_for_new = jnp.where(can_be_too_many, sorted_new_seconds[last_waited_for], -jnp.inf)
     stop_for_bursts = jnp.max(jnp.where(must_answer, done_seconds, -jnp.inf))
-    stop = jnp.maximum((1 + bursts.patience) * done_seconds.min(), stop_for_bursts)
+    stop = jnp.maximum((1 + bursts.tolerance) * done_seconds.min(), stop_for_bursts)
     stop = jnp.minimum(jnp.maximum(stop, stop_for_new), done_seconds.max())  # nobody is left after the slowest
     return stop, done_seconds > stop
 
@@ -184,7 +184,7 @@ def repetition_code(num_workers: int, tolerated: int, rng_key: jax.Array | None)
     return cyclic_repetition(num_workers, num_stragglers=tolerated, rng_key=rng_key)
 
 
-def burst_model(num_workers: int, burst: int, window: int, max_slow: int, patience: float) -> Bursts:
+def burst_model(num_workers: int, burst: int, window: int, max_slow: int, tolerance: float) -> Bursts:
     """The bursty model of these parameters.
 
     Raises:
@@ -196,8 +196,8 @@ def burst_model(num_workers: int, burst: int, window: int, max_slow: int, patien
     max_slow = _validate.integer(
         "max_slow", max_slow, minimum=0, maximum=num_workers, hint="No more workers can be late than there are."
     )
-    _validate.single_number("patience", patience, finite=True)
-    return Bursts(burst, window, max_slow, float(patience))
+    _validate.single_number("tolerance", tolerance, finite=True)
+    return Bursts(burst, window, max_slow, float(tolerance))
 
 
 def _check_durations(durations: jax.Array, num_workers: int, num_units: int) -> None:

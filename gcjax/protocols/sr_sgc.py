@@ -31,7 +31,7 @@ def sr_sgc(
     burst: int,
     window: int,
     max_slow: int,
-    patience: float = 1.0,
+    tolerance: float = 1.0,
     rng_key: jax.Array | None = None,
 ) -> Protocol:
     """Selective-repeat sequential gradient coding: tasks that too few returned are repeated `burst` rounds later.
@@ -47,13 +47,13 @@ def sr_sgc(
       burst: the rounds within which all late ones of a worker are, a divisor of window - 1; in the paper B.
       window: so many rounds, above `burst`; in the paper W.
       max_slow: the most late workers in a window, at most W; in the paper λ.
-      patience: μ, 0 or more: how much longer than the fastest worker others may take before they count as late.
+      tolerance: μ, 0 or more: how much longer than the fastest worker others may take before they count as late.
       rng_key: draws the coefficients of cyclic repetition.
 
     Raises:
       ValueError: if burst does not divide window - 1, or a parameter is out of its range, or a key is needed.
     """
-    bursts = burst_model(num_workers, burst, window, max_slow, patience)
+    bursts = burst_model(num_workers, burst, window, max_slow, tolerance)
     if (window - 1) % burst:
         smaller_window = (window - 1) // burst * burst + 1
         larger_window = smaller_window + burst

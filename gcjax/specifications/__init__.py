@@ -40,7 +40,7 @@ from gcjax.specifications.thresholds import dssp, psp
 from gcjax.specifications.worker_busy import worker_busy, worker_busy_eager
 from gcjax.specifications.worker_busy_pushes import worker_busy_pushes
 
-SPECIFICATIONS: dict[str, Entry] = {
+TABLE: dict[str, Entry] = {
     "ad_psgd": Entry(ad_psgd, "Lian et al. 2018"),
     "adacomm": Entry(adacomm, "Wang, Joshi 2019"),
     "adaptive_coded": Entry(adaptive_coded, "Ramamoorthy et al. 2024"),
@@ -89,7 +89,7 @@ SPECIFICATIONS: dict[str, Entry] = {
 }
 
 __all__ = [
-    "SPECIFICATIONS",
+    "TABLE",
     "Action",
     "Decodable",
     "Exploration",

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.specifications.base import Layout, Specification, State, layout
+from gcjax.specifications.base import Specification, State, layout
 from gcjax.specifications.moves import ENVIRONMENT_ACTION, Moves, Stepper
 
 MAX_STATES = 1_000_000
@@ -118,7 +118,7 @@ class _Search:
         """Knows the first state only."""
         self.stepper, self.component = stepper, component
         self.spec, self.layout = stepper.specification, stepper.layout
-        first_rows = _row(self.layout, self.spec.canonicalise(self.spec.initial))[None]
+        first_rows = np.asarray(self.layout.flatten(self.spec.canonicalise(self.spec.initial)))[None]
         self.canonical_rows_of_level = [first_rows]  # of each level, [n, D]
         self.known_keys = self.layout.keys(first_rows)  # sorted
         # [n, 3]: the number of the state before, component, action.
@@ -271,13 +271,13 @@ class _Search:
         Actions are taken again; steps of the environment change the entries of a state by as much as they did. Where
         `canonicalise` does more than to count from elsewhere, the numbers that these show may be others than could be.
         """
-        row, steps = _row(self.layout, self.spec.initial), []
+        row, steps = np.asarray(self.layout.flatten(self.spec.initial)), []
         for component, action_number, canonical_row_before, row_after in path:
             state = self.layout.unflatten(row)
             if action_number != ENVIRONMENT_ACTION:
                 action, _ = self.stepper.actions[action_number]
                 state_after, _ = action.move(self.layout.unflatten(jnp.asarray(row)), jnp.asarray(component))
-                name, row = action.name, _row(self.layout, state_after)
+                name, row = action.name, np.asarray(self.layout.flatten(state_after))
             else:
                 name, row = ENVIRONMENT, row + (row_after - canonical_row_before)
             steps.append(Step(self.spec.component_name(component), name, state, after=self.layout.unflatten(row)))
@@ -287,11 +287,6 @@ class _Search:
 def _concatenated(batches: list[_FollowedSteps]) -> _FollowedSteps:
     """The steps of all batches, one batch after the other."""
     return _FollowedSteps(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))
-
-
-def _row(layout: Layout, state: State) -> np.ndarray:
-    """int32[D], a state as a row of NumPy."""
-    return np.concatenate([np.asarray(x, np.int32).reshape(-1) for x in state])
 
 
 def shown(state: State) -> str:

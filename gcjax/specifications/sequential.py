@@ -3,7 +3,7 @@
 They are `sr_sgc` and `m_sgc` (Krishnan et al. 2023): every job can be decoded in time, whoever is late. In each round
 workers answer or are late; the server ends a round when those who are late conform with the bursty model in the last
 `window` rounds: at most `max_slow` workers are late in them, each within `burst` rounds in a row. How long anybody
-takes, and the patience with those who need not be waited for, is left open. Rounds are not counted beyond the first
+takes, and the tolerance towards those who need not be waited for, is left open. Rounds are not counted beyond the first
 few, and jobs are forgotten when they are to be decoded.
 """
 

@@ -39,9 +39,8 @@ class Study:
       higher_is_better: whether the metric is to rise to the target; by default that of accuracies is, by their name.
       seconds: virtual time at which all schemes end, above 0; each at the end of its sampled units if None.
       num_evals: evaluations of a run.
-      mesh: the devices that every run is spread over, for example `@mesh()`; one device if None, and then all seeds go
-        through one XLA program. With several processes there must be one.
-      axis: of the mesh, along which the workers lie.
+      mesh: the devices that every run is spread over, as in `gcjax.engine.run`, for example `@mesh()`; one device if
+        None, and then all seeds go through one XLA program. With several processes there must be one.
       checkpoint_every: evaluations from one checkpoint to the next.
       checkpoints_kept: the checkpoints kept of a run.
 
@@ -63,8 +62,7 @@ class Study:
     higher_is_better: bool | None = None
     seconds: float | None = None
     num_evals: int = 100
-    mesh: Mesh | None = None
-    axis: str = "workers"
+    mesh: Mesh | engine.MeshOptions | None = None
     checkpoint_every: int = 25
     checkpoints_kept: int = 2
 

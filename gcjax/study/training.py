@@ -355,7 +355,7 @@ def _train_on_mesh(
             run = engine.run(
                 study.task,
                 **arguments,
-                mesh=study.mesh and engine.MeshOptions(study.mesh, study.axis),
+                mesh=study.mesh,
                 resume=engine.Resume(checkpoints=checkpoints, identity=identity),
             )
         runs.append(jax.device_get((run.trajectory, run.schedule)))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gcjax.stragglers.traces.description.verdict import CRITICAL, WARNING
 from gcjax.watching.joining import Steps
 
 WINDOW = 20
@@ -15,10 +16,6 @@ LEAST_STEPS = 10
 """Nobody is named before so many steps."""
 LONG_STEPS = 60
 """Who is named for so many steps without a break is no passing matter, also if only some steps are slow."""
-WARNING = 0.1
-"""The share of the iteration from which on a process is named."""
-CRITICAL = 0.2
-"""The share of the iteration from which on that is critical."""
 LEAST_SECONDS = 0.001
 """Nobody is slow who is late by less; clocks and threads are not more exact."""
 

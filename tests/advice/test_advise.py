@@ -439,7 +439,7 @@ def test_a_study_that_does_not_fit_is_refused_before_anything_is_simulated(chang
 
 
 def test_approximate_codes_count_the_chunks_that_they_use():
-    code = gcjax.codes.ignore_stragglers(NUM_WORKERS, num_stragglers=1)
+    code = gcjax.codes.ignore_stragglers(NUM_WORKERS)
     advice = advise(one_slow_worker(), schemes={"ignore": protocols.coded(code, stop=stopping.fastest(3))})
     assert row(advice, "ignore").seconds.value == pytest.approx(4 / 3, rel=1e-4)
     assert row(advice, "ignore").exactness == APPROXIMATE

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gcjax.algebra.theory import relations, theory
-from gcjax.specifications import SPECIFICATIONS, bsp, check, clocks, ssp
+from gcjax.specifications import TABLE, bsp, check, clocks, ssp
 
 
 def strict(specification):
@@ -29,7 +29,7 @@ CASES = {  # name -> the specification, what the promises give, what programs ke
         False,
     ),
     "three workers": (lambda: ssp(3, staleness=0), True, True, True),
-    "a server": (lambda: SPECIFICATIONS["k_sync"].factory(2, num_contributions=1), True, True, True),
+    "a server": (lambda: TABLE["k_sync"].factory(2, num_contributions=1), True, True, True),
 }
 SLOW = ["too strong a property", "too fast a program", "three workers", "a server"]
 

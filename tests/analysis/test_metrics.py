@@ -21,7 +21,7 @@ PROTOCOLS = {
     "ssp": protocols.ssp(staleness=1),
     "frc": protocols.coded(codes.fractional_repetition(W, num_stragglers=1)),
     "partial": protocols.coded(codes.partial(assignments.cyclic(W, load=2))),
-    "ignore": protocols.coded(codes.ignore_stragglers(W, num_stragglers=2), stop=stopping.fastest(2)),
+    "ignore": protocols.coded(codes.ignore_stragglers(W), stop=stopping.fastest(2)),
     "streaming": protocols.streaming_diloco(num_local_steps=2, num_fragments=2, overlap_steps=1),
 }
 
@@ -143,7 +143,7 @@ def test_compressed_messages_count_by_their_size():
 
 
 def test_cut_off_work_is_time_but_no_chunk():
-    code = codes.ignore_stragglers(W, num_stragglers=1)
+    code = codes.ignore_stragglers(W)
     schedule = protocols.coded(code, stop=stopping.fastest(3))(SLOW_LAST)
     spent = analysis.costs(schedule, np.asarray(SLOW_LAST), np.array([4.0]), code)
     np.testing.assert_allclose(spent.computing, 1.0)

@@ -26,7 +26,6 @@ coded.code = @ignore_stragglers()
 coded.stop = @deadline()
 deadline.seconds = 1.0
 ignore_stragglers.num_workers = 3
-ignore_stragglers.num_stragglers = 1
 """
 
 

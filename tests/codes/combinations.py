@@ -14,7 +14,7 @@ SIMPLE = [
     lambda n: codes.partial(assignments.cyclic(n, load=2)),
     lambda n: codes.cyclic_repetition(n, num_stragglers=1, rng_key=KEY),
     lambda n: codes.cyclic_mds(n, num_stragglers=1),
-    lambda n: codes.ignore_stragglers(n, num_stragglers=1),
+    lambda n: codes.ignore_stragglers(n),
     lambda n: codes.coded_multi_message(n, levels=(1, 2), rng_key=KEY),
     lambda n: codes.uncoded(n, load=2),
     lambda n: codes.fractional_repetition(2 * (n // 2), num_stragglers=1),

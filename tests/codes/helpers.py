@@ -75,7 +75,7 @@ def exact_codes():
         ("whole uneven", all_or_nothing(), 0),
         ("majority", codes.majority(8, num_wrong=1, num_stragglers=1), 1),
         ("error correcting", codes.error_correcting(5, num_wrong=1, num_stragglers=1), 1),
-        ("ignore", codes.ignore_stragglers(4, num_stragglers=1), 0),
+        ("ignore", codes.ignore_stragglers(4), 0),
     ]
 
 

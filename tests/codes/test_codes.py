@@ -152,7 +152,7 @@ def test_frc_uses_one_worker_a_group_and_ignore_scales():
     code = codes.fractional_repetition(6, num_stragglers=2)
     coding = jax.jit(code.plan)(jnp.asarray([0, 3, 3, 3, 3, 3], jnp.int32))
     np.testing.assert_array_equal(coding.decode[:, 0, 0], [0, 1, 0, 1, 0, 0])
-    coding = jax.jit(codes.ignore_stragglers(4, num_stragglers=1).plan)(jnp.asarray([1, 1, 0, 1], jnp.int32))
+    coding = jax.jit(codes.ignore_stragglers(4).plan)(jnp.asarray([1, 1, 0, 1], jnp.int32))
     np.testing.assert_allclose(coding.decode[:, 0, 0], [4 / 3, 4 / 3, 0, 4 / 3], rtol=1e-6)
 
 
@@ -260,7 +260,7 @@ def test_same_key_same_code():
         (lambda: assignments.repetition(10, load=3), "divides the workers; got load=3, num_workers=10"),
         (lambda: codes.fractional_repetition(10, num_stragglers=2), "num_workers=9 or 12"),
         (lambda: codes.cyclic_repetition(4, num_stragglers=4, rng_key=KEY), "between 0 and 3; got 4"),
-        (lambda: codes.ignore_stragglers(4, num_stragglers=-1), "between 0 and 3; got -1"),
+        (lambda: codes.ignore_stragglers(0), "num_workers must be a whole number at least 1; got 0"),
         (lambda: codes.block_coordinate(3, redundancies=1, rng_key=KEY), "redundancies must be a sequence"),
         (lambda: codes.coded_multi_message(3, levels=3, rng_key=KEY), "levels must be a sequence"),
         (lambda: codes.coded_multi_message("3", levels=(1, 3), rng_key=KEY), "num_workers must be a whole number"),

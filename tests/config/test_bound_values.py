@@ -20,7 +20,6 @@ first/coded.code = @first/ignore_stragglers()
 second/coded.code = @second/ignore_stragglers()
 first/ignore_stragglers.num_workers = %workers
 second/ignore_stragglers.num_workers = %others
-ignore_stragglers.num_stragglers = 1
 workers = 4
 others = 4
 """
@@ -50,8 +49,8 @@ def test_a_code_for_other_workers_names_the_scheme_and_all_bindings(error):
 
 
 def test_the_macros_of_what_is_called_are_named(error):
-    message = error("others = 1")
-    assert "num_stragglers must be" in message
+    message = error("others = 0")
+    assert "num_workers must be" in message
     assert message.endswith("\n  (in second/ignore_stragglers, with num_workers = %others)")
 
 

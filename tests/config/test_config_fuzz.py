@@ -135,7 +135,7 @@ def targets(text: str) -> st.SearchStrategy[str]:
     more = ["looks.count", "looks.note", "exponential.mean", "coded.code", "a", "b", "a/b", "run", "x.y", "looks.out"]
     more += ["linear_regression.batch_size", "linear_regression.seed", "linear_regression.noise", "scaled.workers"]
     more += ["study.seed", "study.seconds", "compare.timeline_seconds", "study.num_evals", "compare.network"]
-    more += ["study.optimizers", "study.checkpoint_every", "study.checkpoints_kept", "study.axis"]
+    more += ["study.optimizers", "study.checkpoint_every", "study.checkpoints_kept", "study.mesh"]
     scoped = st.builds(
         lambda scope, name: f"{scope}/{name}", st.sampled_from(["crc", "a", "a/b"]), st.sampled_from(bound)
     )

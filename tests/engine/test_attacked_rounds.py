@@ -16,10 +16,10 @@ KEY = jax.random.key(4)
 ROUNDS, RATE = 4, 0.05
 MAJORITY = codes.majority(6, num_wrong=1, num_stragglers=0)
 SENDERS = {
-    "one": wrong.wrong_senders(wrong.constant(), num_wrong=1),
+    "one": wrong.wrong_senders(wrong.constant_message(), num_wrong=1),
     "three, reversed": wrong.wrong_senders(wrong.reversed_gradient(2.0), num_wrong=3),
-    "two, the same": wrong.wrong_senders(wrong.constant(3.0), num_wrong=2, persistent=True),
-    "all": wrong.wrong_senders(wrong.constant(1.0), num_wrong=6),
+    "two, the same": wrong.wrong_senders(wrong.constant_message(3.0), num_wrong=2, persistent=True),
+    "all": wrong.wrong_senders(wrong.constant_message(1.0), num_wrong=6),
 }
 
 
@@ -93,7 +93,7 @@ def test_wrong_messages_are_found_wherever_they_are(x64):
     """Seven workers, of which any two may be wrong; with three the parameters are others."""
     code = codes.error_correcting(7, num_wrong=2, num_stragglers=0)
     right = trained(code, None)
-    for senders in (SENDERS["two, the same"], wrong.wrong_senders(wrong.constant(float("inf")), num_wrong=2)):
+    for senders in (SENDERS["two, the same"], wrong.wrong_senders(wrong.constant_message(float("inf")), num_wrong=2)):
         np.testing.assert_allclose(trained(code, senders).params, right.params, rtol=1e-9)
     assert np.abs(trained(code, SENDERS["three, reversed"]).params - right.params).max() > 0.01
 
@@ -120,7 +120,7 @@ def test_stragglers_besides(x64):
 
 @pytest.mark.slow
 def test_infinities_of_others_are_not_added():
-    senders = wrong.wrong_senders(wrong.constant(float("inf")), num_wrong=1)
+    senders = wrong.wrong_senders(wrong.constant_message(float("inf")), num_wrong=1)
     np.testing.assert_allclose(trained(MAJORITY, senders).params, trained(MAJORITY, None).params, rtol=1e-5)
 
 
@@ -149,7 +149,7 @@ def test_meshes_and_replays_agree(x64):
 
 
 def test_who_is_wrong():
-    senders = wrong.wrong_senders(wrong.constant(), num_wrong=2)
+    senders = wrong.wrong_senders(wrong.constant_message(), num_wrong=2)
     rounds = np.array([senders.is_wrong_in_round(KEY, jnp.int32(r), 5) for r in range(40)])
     assert (rounds.sum(axis=1) == 2).all() and rounds.any(axis=0).all() and not (rounds == rounds[:1]).all()
     same = senders._replace(persistent=True)
@@ -157,20 +157,23 @@ def test_who_is_wrong():
         (same.is_wrong_in_round(KEY, jnp.int32(r), 5) == same.is_wrong_in_round(KEY, jnp.int32(0), 5)).all()
         for r in range(5)
     )
-    assert senders == wrong.wrong_senders(wrong.constant(), num_wrong=2)
+    assert senders == wrong.wrong_senders(wrong.constant_message(), num_wrong=2)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: wrong.wrong_senders(3, num_wrong=1), "attack must be a function"),
-        (lambda: wrong.wrong_senders(wrong.constant(), num_wrong=-1), "num_wrong must be a whole number at least 0"),
+        (
+            lambda: wrong.wrong_senders(wrong.constant_message(), num_wrong=-1),
+            "num_wrong must be a whole number at least 0",
+        ),
         (
             lambda: trained(MAJORITY, "one"),
             r"wrong_senders must be gcjax.engine.wrong_messages.wrong_senders\(...\); got 'one'",
         ),
         (
-            lambda: trained(MAJORITY, wrong.wrong_senders(wrong.constant(), num_wrong=7)),
+            lambda: trained(MAJORITY, wrong.wrong_senders(wrong.constant_message(), num_wrong=7)),
             "at most the number of workers, 6; got 7",
         ),
         (

@@ -76,5 +76,5 @@ def test_only_those_lie_of_whom_it_is_said():
 def test_attacks_by_their_names():
     config.load(CONFIGS / "attacks.gin", ["wrong_senders.attack = @constant_message()", "constant_message.value = 3.0"])
     senders = gin.query_parameter("study.wrong_senders")["mean, 1 lies"].scoped_configurable_fn()
-    assert senders == wrong_messages.wrong_senders(wrong_messages.constant(3.0), num_wrong=1)
+    assert senders == wrong_messages.wrong_senders(wrong_messages.constant_message(3.0), num_wrong=1)
     assert wrong_messages.wrong_senders(num_wrong=1).attack == wrong_messages.reversed_gradient(100.0)

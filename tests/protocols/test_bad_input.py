@@ -348,7 +348,7 @@ NUMBERS = {
     "progressive_groups, factor": lambda value: P.progressive_groups(factor=value),
     "progressive_groups, no_delay": lambda value: P.progressive_groups(no_delay=value),
     "psp": lambda value: P.psp(num_sampled=1, rng_key=KEY, weight=value),
-    "sr_sgc": lambda value: P.sr_sgc(4, burst=1, window=2, max_slow=1, patience=value),
+    "sr_sgc": lambda value: P.sr_sgc(4, burst=1, window=2, max_slow=1, tolerance=value),
     "ssp": lambda value: P.ssp(staleness=1, weight=value),
 }
 

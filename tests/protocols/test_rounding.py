@@ -18,8 +18,8 @@ FEW = {
     "bsp": P.bsp(),
 }
 SEQUENTIAL = {
-    "sr_sgc": P.sr_sgc(4, burst=1, window=3, max_slow=4, patience=0.2, rng_key=KEY),
-    "m_sgc": P.m_sgc(4, burst=2, window=3, max_slow=2, patience=0.2, rng_key=KEY),
+    "sr_sgc": P.sr_sgc(4, burst=1, window=3, max_slow=4, tolerance=0.2, rng_key=KEY),
+    "m_sgc": P.m_sgc(4, burst=2, window=3, max_slow=2, tolerance=0.2, rng_key=KEY),
 }
 
 

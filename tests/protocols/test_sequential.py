@@ -24,14 +24,14 @@ SETTINGS = [
 ]
 
 
-def make(setting, patience=1.0):
+def make(setting, tolerance=1.0):
     factory, n, burst, window, most = setting
-    return factory(n, burst=burst, window=window, max_slow=most, patience=patience, rng_key=KEY)
+    return factory(n, burst=burst, window=window, max_slow=most, tolerance=tolerance, rng_key=KEY)
 
 
-def still_late(delay, slow, burst, window, most, patience):
+def still_late(delay, slow, burst, window, most, tolerance):
     """Waits for one worker after the other until the pattern conforms; when it stops, and who is late."""
-    stop = min((1 + patience) * delay.min(), delay.max())
+    stop = min((1 + tolerance) * delay.min(), delay.max())
     while True:
         late = delay > stop
         if stragglers.is_bursty(np.array([*slow, late])[-window:], burst=burst, window=window, max_slow=most):
@@ -39,7 +39,7 @@ def still_late(delay, slow, burst, window, most, patience):
         stop = delay[delay > stop].min()
 
 
-def simulate(setting, units, patience):
+def simulate(setting, units, tolerance):
     """`[(time, job, work of each worker of the code)]` by a plain loop over rounds."""
     factory, n, burst, window, most = setting
     now, slow, result, number = 0.0, [], [], len(units)
@@ -51,7 +51,7 @@ def simulate(setting, units, patience):
             if r >= burst and own[r - burst].sum() < n - s:
                 lacking = [w for w in range(n) if not own[r - burst][w]]
                 repeats = lacking[: n - s - int(own[r - burst].sum())]
-            stop, late = still_late(units[r].sum(axis=0), slow, burst, window, most, patience)
+            stop, late = still_late(units[r].sum(axis=0), slow, burst, window, most, tolerance)
             slow, now = [*slow, late], now + stop
             own.append(np.array([not late[w] and w not in repeats for w in range(n)]))
             if r >= burst and r - burst not in ended:
@@ -72,7 +72,7 @@ def simulate(setting, units, patience):
             if job >= 0 and (owes or most < n):
                 delay[w] += units[r][age * size : (age + 1) * size, w].sum()
                 tasks_of.append((w, job, None if owes else age - window + 1))
-        stop, late = still_late(delay, slow, burst, window, most, patience)
+        stop, late = still_late(delay, slow, burst, window, most, tolerance)
         slow, now = [*slow, late], now + stop
         for w, job, group in tasks_of:
             if not late[w] and group is None:
@@ -89,16 +89,16 @@ def simulate(setting, units, patience):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", one_in(3, [(setting,) for setting in SETTINGS]))
-@pytest.mark.parametrize("patience", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
-def test_schedules_are_those_of_a_plain_simulation(setting, patience, x64):
-    protocol = make(setting, patience)
+@pytest.mark.parametrize("tolerance", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
+def test_schedules_are_those_of_a_plain_simulation(setting, tolerance, x64):
+    protocol = make(setting, tolerance)
     n, k, rounds = setting[1], protocol.round_units, 14
     compiled = jax.jit(protocol.schedule, static_argnums=1)
     for seed in range(3):
         rng = np.random.default_rng(seed)
         units = rng.exponential(size=(rounds, 1, n)) * rng.uniform(0.9, 1.1, size=(rounds, k, n))
         schedule = compiled(jnp.asarray(units.reshape(-1, n)), stragglers.Network())
-        expected = simulate(setting, units, patience)
+        expected = simulate(setting, units, tolerance)
         used = int(np.isfinite(schedule.time).sum())
         assert used == len(expected) >= rounds - 4
         np.testing.assert_allclose(schedule.time[:used], [time for time, _, _ in expected], rtol=1e-9)
@@ -202,7 +202,7 @@ def test_codes_side_by_side():
             "max_slow must be a whole number between 0 and 6; got 7",
         ),
         (lambda: protocols.m_sgc(5, burst=1, window=3, max_slow=2), "needs rng_key, since 3 does not divide 5"),
-        (lambda: protocols.m_sgc(6, burst=1, window=3, max_slow=2, patience=-1.0), "patience must be at least 0"),
+        (lambda: protocols.m_sgc(6, burst=1, window=3, max_slow=2, tolerance=-1.0), "tolerance must be at least 0"),
         (lambda: protocols.sr_sgc(6, burst=1, window=3, max_slow=2)(jnp.ones((4, 5))), "must have 6 columns"),
     ],
 )

@@ -8,7 +8,6 @@ import pytest
 
 from gcjax import protocols, specifications
 from gcjax.specifications import (
-    SPECIFICATIONS,
     Action,
     base,
     check,
@@ -42,14 +41,14 @@ ALIKE = {
     "elastic_averaging", "grouped", "k_batch_async", "k_batch_sync", "k_sync", "local_sgd", "m_sgc", "staleness_aware",
     "stsyn", "worker_busy_eager",
 }  # fmt: skip
-NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in SPECIFICATIONS]
+NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in specifications.TABLE]
 
 
 WALKED = ["psp", "sr_sgc", "ssp", "worker_busy"]
 
 
 def small(name, **parameters):
-    return SPECIFICATIONS[name].factory(**{"num_workers": 2, **SMALL.get(name, {}), **parameters})
+    return specifications.TABLE[name].factory(**{"num_workers": 2, **SMALL.get(name, {}), **parameters})
 
 
 def failing(result):
@@ -88,9 +87,7 @@ def test_a_search_that_ended_at_a_failure_says_so():
 
 
 def test_every_protocol_has_a_specification():
-    assert set(protocols.TABLE) <= set(SPECIFICATIONS)
-    for name, entry in protocols.TABLE.items():
-        assert SPECIFICATIONS[name].paper == entry.paper
+    assert set(protocols.TABLE) <= set(specifications.TABLE)
 
 
 # The others would try out more than there is room for, or are made of the same functions.
@@ -100,7 +97,7 @@ TRIED = ["adacomm", "adaptive_coded", "coded", "grouped", "k_async", "sr_sgc", "
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRIED)
 def test_actions_lead_to_all_that_a_role_guarantees(name):
-    whole = SPECIFICATIONS[name].factory(2)
+    whole = specifications.TABLE[name].factory(2)
     tried = whole._replace(server=whole.server._replace(takes_only_actions=False))
     steppers = [Stepper(specification, layout(specification)) for specification in (whole, tried)]
     rows = reached(steppers[0], 8)[: steppers[1].states_at_once]
@@ -125,7 +122,7 @@ def reached(stepper, levels):
     return rows
 
 
-@pytest.mark.parametrize("name", some(WALKED, [name for name in SPECIFICATIONS if name not in WALKED]))
+@pytest.mark.parametrize("name", some(WALKED, [name for name in specifications.TABLE if name not in WALKED]))
 def test_normalising_loses_nothing(name):
     """Random walks with absolute numbers have the same moves, guarantees and properties as the canonical states."""
     specification = small(name)
@@ -189,7 +186,7 @@ def test_a_component_alone_may_reach_more():
 
 
 def test_the_eager_variant_fails_after_four_steps():
-    steps = explore(SPECIFICATIONS["worker_busy_eager"].factory(3, trigger=2)).failures["property"]
+    steps = explore(specifications.TABLE["worker_busy_eager"].factory(3, trigger=2)).failures["property"]
     assert [step.action for step in steps] == ["push", "pull", "push", "pull"]
     slow, fast = steps[0].component, steps[2].component
     assert [step.component for step in steps] == [slow, slow, fast, fast]
@@ -291,7 +288,7 @@ def test_a_barrier_that_dead_locks_is_caught_by_progress_only():
 
 
 def test_k_sync_with_one_gradient_less_breaks_its_guarantee():
-    whole = SPECIFICATIONS["k_sync"].factory(3, num_contributions=2)
+    whole = specifications.TABLE["k_sync"].factory(3, num_contributions=2)
 
     def early(state, server):
         after, _ = whole.server.actions[0].move(state, server)
@@ -303,7 +300,7 @@ def test_k_sync_with_one_gradient_less_breaks_its_guarantee():
 
 
 def test_an_early_commit_of_a_code_breaks_its_guarantee_and_the_property():
-    whole = SPECIFICATIONS["coded"].factory(3, num_stragglers=1)
+    whole = specifications.TABLE["coded"].factory(3, num_stragglers=1)
 
     def early(state, server):
         after, _ = whole.server.actions[0].move(state, server)
@@ -320,11 +317,11 @@ def test_an_early_commit_of_a_code_breaks_its_guarantee_and_the_property():
 
 def test_a_code_that_full_progress_does_not_decode_stops_for_ever():
     never = np.zeros((2, 2), bool)
-    assert failing(check(SPECIFICATIONS["coded"].factory(2, decodable=never))) == {"progress"}
+    assert failing(check(specifications.TABLE["coded"].factory(2, decodable=never))) == {"progress"}
 
 
 def test_a_group_that_does_not_wait_for_its_members_is_caught():
-    whole = SPECIFICATIONS["grouped"].factory(2, groups=1)
+    whole = specifications.TABLE["grouped"].factory(2, groups=1)
 
     def push(state, server):
         after, _ = whole.server.actions[0].move(state, server)
@@ -336,7 +333,7 @@ def test_a_group_that_does_not_wait_for_its_members_is_caught():
 
 
 def test_a_group_that_does_not_read_is_found_by_its_staleness():
-    whole = SPECIFICATIONS["grouped"].factory(2, groups=2)
+    whole = specifications.TABLE["grouped"].factory(2, groups=2)
     push, read = whole.server.actions
 
     def keep(state, server):
@@ -350,7 +347,7 @@ def test_a_group_that_does_not_read_is_found_by_its_staleness():
 
 @pytest.mark.parametrize("name", ["sr_sgc", pytest.param("m_sgc", marks=pytest.mark.slow)])
 def test_a_server_that_waits_for_nobody_decodes_too_late(name):
-    whole = SPECIFICATIONS[name].factory(3)
+    whole = specifications.TABLE[name].factory(3)
 
     def impatient(state, server):
         return whole.server.actions[0].move(state, server)[0], state.num_answers.any()
@@ -360,7 +357,7 @@ def test_a_server_that_waits_for_nobody_decodes_too_late(name):
 
 
 def test_a_round_that_takes_old_reads_breaks_its_property():
-    whole = SPECIFICATIONS["local_sgd"].factory(2, num_local_steps=1)
+    whole = specifications.TABLE["local_sgd"].factory(2, num_local_steps=1)
     actions = whole.worker.actions
 
     def unit(state, worker):
@@ -374,8 +371,8 @@ def test_bad_sizes_are_told():
     with pytest.raises(ValueError, match="num_workers must be a whole number at least 1; got 0"):
         ssp(0)
     with pytest.raises(ValueError, match="axis a worker, each of length load"):
-        SPECIFICATIONS["coded"].factory(3, decodable=np.ones((2, 3, 2), bool))
-    whole = SPECIFICATIONS["m_sgc"].factory(3)
+        specifications.TABLE["coded"].factory(3, decodable=np.ones((2, 3, 2), bool))
+    whole = specifications.TABLE["m_sgc"].factory(3)
     with pytest.raises(ValueError, match="at most 262144 ways to write .* Use fewer workers"):
         check(whole._replace(server=whole.server._replace(takes_only_actions=False)))
     with pytest.raises(ValueError, match=r"below 2\^62; 16 entries .* Use about"):
@@ -395,7 +392,7 @@ def test_what_is_too_large_is_refused_before_it_is_explored(monkeypatch):
 @pytest.mark.parametrize("workers", some([2], [3]))
 @pytest.mark.parametrize("name", ["worker_busy", "ssp", "k_async", "bsp", "worker_busy_eager", "asp"])
 def test_there_are_at_least_the_states_that_are_estimated(name, workers):
-    small = SPECIFICATIONS[name].factory(workers)
+    small = specifications.TABLE[name].factory(workers)
     stepper = Stepper(small, base.layout(small))
     whole = explore(small, stepper=stepper)
     assert "property" in whole.failures or estimate.min_states(stepper).states <= whole.states

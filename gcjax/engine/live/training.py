@@ -25,10 +25,11 @@ from gcjax.engine.live.deadlines import DeadlineRule
 from gcjax.engine.live.exchange import Exchange, SharedProgress, global_rows, own_copy, round_exchange, worker_mesh
 from gcjax.engine.live.round_records import CodedRun, Round, stack_rounds
 from gcjax.engine.live.saving import Storage, TrainingState
-from gcjax.engine.live.worker_round import RoundEnd, Throttle, Worker, deadline_inputs, worker_round
+from gcjax.engine.live.worker_round import RoundEnd, Worker, deadline_inputs, worker_round
 from gcjax.engine.program_digest import digest_of_program
 from gcjax.engine.validation import check_chunks
 from gcjax.tasks.base import Task
+from gcjax.throttle import Throttle, no_throttle
 
 
 def train(
@@ -101,7 +102,7 @@ def train(
     exchange = round_exchange(code, optimizer, worker_mesh(code.assignment.num_workers))
     init_key, batch_key = jax.random.split(rng_key)
     chunk_gradient = compiled_chunk_gradient(task, code.num_blocks)
-    worker = _worker_of_process(task, code, rule, residual_bound, throttle or _no_throttle, batch_key, chunk_gradient)
+    worker = _worker_of_process(task, code, rule, residual_bound, throttle or no_throttle, batch_key, chunk_gradient)
     replicated = NamedSharding(exchange.mesh, PartitionSpec())
     params = jax.jit(task.init, out_shardings=replicated)(init_key)
     opt_state = jax.jit(optimizer.init, out_shardings=replicated)(params)
@@ -331,9 +332,3 @@ def _check_arguments(
     if max_residual is not None:
         _validate.single_number("max_residual", max_residual, finite=True)
     check_chunks(task, code, code.assignment.num_workers)
-
-
-def _no_throttle(worker: int, round: int) -> float:
-    """0 seconds: a chunk takes as long as it takes."""
-    del worker, round
-    return 0.0

@@ -18,9 +18,7 @@ from gcjax.engine.live.chunk_work import ChunkGradients, Clock, work_until
 from gcjax.engine.live.deadlines import DeadlineInputs, DeadlineRule
 from gcjax.engine.live.exchange import SharedProgress
 from gcjax.engine.live.round_records import Round
-
-Throttle = Callable[[int, int], float]
-"""`(worker, round) -> seconds`: what a chunk takes at least."""
+from gcjax.throttle import Throttle
 
 
 class Worker(NamedTuple):

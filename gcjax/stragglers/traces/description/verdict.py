@@ -18,7 +18,7 @@ from gcjax.stragglers.traces.description.spells import Spell
 from gcjax.stragglers.traces.description.step_times import StepTimes
 
 WARNING, CRITICAL = 0.1, 0.2
-"""Costs from which on a verdict is a warning, or critical."""
+"""Costs, as shares of the iterations, from which on a verdict is a warning, or critical."""
 
 
 class Verdict(NamedTuple):
