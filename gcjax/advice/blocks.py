@@ -14,7 +14,7 @@ from gcjax.stragglers.traces.base import Trace, check_single_precision
 from gcjax.stragglers.traces.replay import with_gaps_filled
 from gcjax.wording import counted
 
-MIN_BLOCKS = 100
+MIN_BLOCKS = 64
 """So many blocks, unless there are fewer steps; in a short trace they overlap."""
 
 STEPS_MULTIPLE = 8  # a block has a whole number of rounds of 2, 4 or 8 steps
@@ -103,9 +103,19 @@ def correlated_steps(values: np.ndarray) -> float:
 
 
 def first_steps(num_steps: int, block_steps: int) -> np.ndarray:
-    """int64[blocks]: the first step of each block: one after the other, overlapping where there would be too few."""
-    num_blocks = max(-(-num_steps // block_steps), min(num_steps, MIN_BLOCKS))
-    return np.arange(num_blocks) * num_steps // num_blocks
+    """int64[blocks]: the first step of each block: one after the other, overlapping where there would be too few.
+
+    From one to the next it is the length of a block, or so much of it as divides it, so that each step is in as many
+    blocks as any other; but where T is no multiple of that, some are in one block more.
+    """
+    longest_stride = max(1, num_steps // MIN_BLOCKS)
+    stride = block_steps if block_steps <= longest_stride else _largest_divisor(block_steps, longest_stride)
+    return np.arange(0, num_steps, stride)
+
+
+def _largest_divisor(number: int, limit: int) -> int:
+    """The largest divisor of a number that is at most the limit."""
+    return next(divisor for divisor in range(limit, 0, -1) if number % divisor == 0)
 
 
 def steps_of_blocks(

@@ -21,7 +21,7 @@ import numpy as np
 from gcjax import compiler_options
 from gcjax.advice import blocks
 from gcjax.advice.base import Scheme
-from gcjax.advice.windows import Window, smooth_window, whole_rounds_window
+from gcjax.advice.windows import WholeRounds, Window, ramp_units, smooth_window, whole_rounds
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.base import Protocol, code_of_messages
 from gcjax.protocols.compiled_schedules import on_cpu
@@ -84,12 +84,14 @@ def num_warmup_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
     return scheme.warmup_steps if begins_anew else max(scheme.warmup_steps, block_steps)
 
 
-def num_cooldown_steps(scheme: Scheme, num_workers: int) -> int:
-    """The steps that are simulated behind a block, so that its units come into commits; none as before it."""
-    if _all_begin_anew_at_commits(scheme.protocol, num_workers):
+def num_cooldown_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
+    """The steps that are simulated behind a block, so that its units come into commits; none if none are before it."""
+    if num_warmup_steps(scheme, num_workers, block_steps) == 0:
         return 0
     units_per_step, _ = units_of_measured_step(scheme, num_workers)
-    return max(_COOLDOWN_STEPS, 2 * scheme.protocol.round_units // units_per_step)
+    round_units = scheme.protocol.round_units
+    half_a_ramp = -(-ramp_units(block_steps * units_per_step, round_units) // (2 * units_per_step))
+    return half_a_ramp + max(_COOLDOWN_STEPS, 2 * round_units // units_per_step)
 
 
 def _all_begin_anew_at_commits(protocol: Protocol, num_workers: int) -> bool:
@@ -149,7 +151,7 @@ def _batches(
     num_steps, num_workers = trace_shape
     units_per_step, unit_share = units_of_measured_step(scheme, num_workers)
     warmup_steps = num_warmup_steps(scheme, num_workers, block_steps)
-    cooldown_steps = num_cooldown_steps(scheme, num_workers)
+    cooldown_steps = num_cooldown_steps(scheme, num_workers, block_steps)
     steps_of_blocks = blocks.steps_of_blocks(
         first_step_of_block, num_steps, warmup_steps=warmup_steps, block_steps=block_steps,
         cooldown_steps=cooldown_steps,
@@ -222,14 +224,12 @@ def _sums_of_blocks(
         """The sums of one block, warm-up first, whose units take `float[T, W]` seconds."""
         schedule = protocol.schedule(durations_of_block, Network())
         if warmup_steps == 0:
-            window = whole_rounds_window(schedule)  # which moments count, and how much
+            window = whole_rounds(schedule)  # which moments count, and how much
         else:
-            num_units = durations_of_block.shape[0]
             window = smooth_window(
                 schedule,
                 warmup_units=warmup_steps * units_per_step,
-                block_units=num_units - (warmup_steps + cooldown_steps) * units_per_step,
-                num_units=num_units,
+                block_units=len(durations_of_block) - (warmup_steps + cooldown_steps) * units_per_step,
                 round_units=protocol.round_units,
             )
         return _sums_of_schedule(protocol, schedule, durations_of_block, units_per_step, window)
@@ -301,7 +301,7 @@ def _use_of_kept_gradients(protocol: Protocol, code: GradientCode, schedule: Sch
 
 
 def _sums_of_schedule(
-    protocol: Protocol, schedule: Schedule, durations: jax.Array, units_per_step: int, window: Window
+    protocol: Protocol, schedule: Schedule, durations: jax.Array, units_per_step: int, window: Window | WholeRounds
 ) -> BlockSums:
     """The sums of one schedule of units that take `durations float[T, W]`; moments count by their weight in the window.
 
@@ -335,27 +335,27 @@ def _sums_of_schedule(
     )
 
 
-def _weight_of_units(schedule: Schedule, window: Window) -> jax.Array:
+def _weight_of_units(schedule: Schedule, window: Window | WholeRounds) -> jax.Array:
     """float[T, W]: how much each unit, and what is sent at its end, counts: the mean weight while it was computed.
 
     Where all begin anew at commits the window is of whole rounds, and what counts is when its message has arrived.
     """
-    if window.ramp is None:
-        return window.ramped_weight(schedule.finish)
+    if isinstance(window, WholeRounds):
+        return window.weight(schedule.finish)
     start, end = schedule.compute_start, schedule.compute_end  # inf for units that never are
     has_length = jnp.isfinite(end) & (end > start)
     length = jnp.where(has_length, end - start, 1)
-    return jnp.where(has_length, window.weighted_seconds(start, end) / length, window.ramped_weight(end))
+    return jnp.where(has_length, window.weighted_seconds(start, end) / length, window.weight(end))
 
 
-def _weight_of_commits(schedule: Schedule, window: Window, weight_of_unit: jax.Array) -> jax.Array:
+def _weight_of_commits(schedule: Schedule, window: Window | WholeRounds, weight_of_unit: jax.Array) -> jax.Array:
     """float[E]: how much each commit counts: as its units do on average, by `weight_of_unit float[T, W]`.
 
     So no more work counts as used than was computed in the window, wherever in it the commits are. Where all begin anew
     at commits, a commit counts if it is in the window.
     """
-    weight_at_commit = window.ramped_weight(schedule.time)
-    if window.ramp is None:
+    weight_at_commit = window.weight(schedule.time)
+    if isinstance(window, WholeRounds):
         return weight_at_commit
     no_weight = jnp.zeros_like(weight_of_unit[:1])
     weight_before_unit = jnp.concatenate([no_weight, jnp.cumsum(weight_of_unit, axis=0)])  # [T + 1, W]

@@ -18,7 +18,7 @@ from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Scheme
 from gcjax.advice.blocks import correlated_steps, default_block_steps, drawn_block_counts, first_steps, steps_of_blocks
 from gcjax.advice.coded_schemes import first_level_seconds
 from gcjax.advice.schemes import NEEDS_TASK, PARTS, SAME_TIMES, default_schemes, scheme_rows
-from gcjax.advice.windows import Window
+from gcjax.advice.windows import Ramp, WholeRounds, Window
 from gcjax.codes import assignments, stopping
 
 NUM_WORKERS = 4
@@ -319,8 +319,10 @@ def test_blocks_are_longer_where_steps_are_slow_for_long():
 def test_starts_cover_a_trace_and_overlap_in_a_short_one():
     assert [default_block_steps(np.ones((num_steps, 3))) for num_steps in (32, 63, 64, 10_000)] == [8, 8, 16, 104]
     assert first_steps(44, 16).tolist() == list(range(44))
-    first = first_steps(10_000, 104)
-    assert len(first) == 100 and np.diff(first).max() <= 104
+    assert first_steps(10_000, 104).tolist() == list(range(0, 10_000, 104))
+    assert first_steps(512, 24).tolist() == list(range(0, 512, 8))
+    times_covered = np.bincount(steps_of_blocks(first_steps(512, 24), 512, warmup_steps=0, block_steps=24).ravel())
+    assert (times_covered == 3).all()
     assert steps_of_blocks(np.array([0]), 10, warmup_steps=2, block_steps=3).tolist() == [[8, 9, 0, 1, 2]]
     around = steps_of_blocks(np.array([7]), 10, warmup_steps=1, block_steps=2, cooldown_steps=2)
     assert around.tolist() == [[6, 7, 8, 9, 0]]
@@ -471,14 +473,25 @@ def test_a_code_whose_units_are_blocks_is_refused():
 
 
 def test_a_window_rises_and_falls_and_its_integral_is_its_length():
-    window = Window(jnp.float32(2), jnp.float32(5), jnp.float32(1))
+    window = Window(Ramp(jnp.float32(2), jnp.float32(3)), Ramp(jnp.float32(5), jnp.float32(7)))
     moments = jnp.array([1.0, 2.5, 3.5, 5.5, 7.0, jnp.inf])
-    assert jax.jit(window.ramped_weight)(moments).tolist() == [0, 0.5, 1, 0.5, 0, 0]
-    first_steps, stops = jnp.array([0.0, 0.0, 3.0, 5.5, 1.0]), jnp.array([10.0, 2.5, 4.0, 9.0, jnp.inf])
-    assert jax.jit(window.weighted_seconds)(first_steps, stops).tolist() == [3, 0.125, 1, 0.125, 0]
-    whole = Window(jnp.float32(0), jnp.float32(5), None)
-    assert jax.jit(whole.ramped_weight)(jnp.array([0.0, 1.0, 5.0, 6.0])).tolist() == [0, 1, 1, 0]
+    assert window.seconds == 3.5
+    assert jax.jit(window.weight)(moments).tolist() == [0, 0.5, 1, 0.75, 0, 0]
+    starts, stops = jnp.array([0.0, 0.0, 3.0, 6.0, 1.0]), jnp.array([10.0, 2.5, 4.0, 9.0, jnp.inf])
+    assert jax.jit(window.weighted_seconds)(starts, stops).tolist() == [3.5, 0.125, 1, 0.25, 0]
+    whole = WholeRounds(jnp.float32(5))
+    assert jax.jit(whole.weight)(jnp.array([0.0, 1.0, 5.0, 6.0])).tolist() == [0, 1, 1, 0]
     assert jax.jit(whole.weighted_seconds)(jnp.array([1.0, 4.0]), jnp.array([3.0, 9.0])).tolist() == [2, 1]
+
+
+def test_blocks_of_a_trace_whose_pace_changes_have_the_seconds_of_their_own_steps():
+    """Worker 3 is always last, so SSP, which only lets others run ahead, takes as long as BSP."""
+    seconds = np.ones((256, 4))
+    seconds[:, 3] = np.where(np.arange(256) // 32 % 4 == 1, 6.0, 2.0)
+    advice = advise(seconds, schemes={"SSP": protocols.ssp(staleness=3)}, block_steps=16)
+    for row in advice.schemes:
+        assert row.seconds.value == pytest.approx(seconds.max(axis=1).mean(), rel=1e-5)
+    assert advice.cost.value == pytest.approx(2 / 3)
 
 
 def test_short_blocks_begin_as_in_the_midst_of_a_run_where_older_work_goes_on():
