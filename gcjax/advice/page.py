@@ -110,6 +110,7 @@ def advice_json(advice: Advice) -> dict[str, Any]:
         "relative": advice.is_relative,
         "block_steps": advice.block_steps,
         "bootstraps": advice.num_bootstraps,
+        "gradient_bytes": advice.gradient_bytes,
         "target": advice.target or None,
         "schemes": [_json_row(row) for row in advice.schemes],
         "left_out": advice.left_out,

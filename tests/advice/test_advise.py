@@ -408,6 +408,7 @@ def test_the_page_and_its_json_have_a_row_for_each_scheme(slow_worker_advice):
     assert json.loads(json.dumps(fields))["schemes"][0]["won_back"]["low"] > 0.8
     in_bytes = page.table_rows(slow_worker_advice._replace(gradient_bytes=4e6))
     assert in_bytes[-1][-1] == "3e+06 B"
+    assert page.advice_json(slow_worker_advice._replace(gradient_bytes=4e6))["gradient_bytes"] == 4e6
 
 
 @pytest.mark.slow

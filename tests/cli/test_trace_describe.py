@@ -130,6 +130,9 @@ def test_columns_that_are_no_pairs_are_refused(here, capsys):
     assert ended.value.code == 2
     err = capsys.readouterr().err
     assert err.startswith("usage: gcjax trace describe") and "must be like worker=host,step=iteration" in err
+    with pytest.raises(SystemExit) as ended:
+        here("job.csv", "--columns", "worker=host,worker=name,step=iteration,compute=ms")
+    assert ended.value.code == 2 and "must name one column for each field" in capsys.readouterr().err
 
 
 def test_long_tables_are_cut_where_it_is_said(here):

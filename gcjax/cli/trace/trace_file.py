@@ -64,4 +64,7 @@ def _column_of_field(text: str) -> dict[str, str]:
             f"must be like worker=host,step=iteration,compute=ms; got {text!r}. Write = between what it is and the "
             "column's name, and commas between the columns"
         )
-    return {field.strip(): column.strip() for field, _, column in fields_and_columns}
+    column_of_field = {field.strip(): column.strip() for field, _, column in fields_and_columns}
+    if len(column_of_field) < len(fields_and_columns):
+        raise argparse.ArgumentTypeError(f"must name one column for each field; got {text!r}, with a field twice")
+    return column_of_field
