@@ -11,6 +11,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.advice import blocks, evaluation, verdicts
 from gcjax.advice.base import CLASS_OF, Advice, Scheme, SchemeAdvice
+from gcjax.advice.batches import batches_of_blocks
 from gcjax.advice.evaluation import Baseline
 from gcjax.advice.results import Result, Sample, scheme_results
 from gcjax.advice.schemes import BASELINE, default_schemes
@@ -86,7 +87,7 @@ def advise(
     if gradient_bytes is not None:
         _validate.single_number("gradient_bytes", gradient_bytes, finite=True)
     sample = _sample(seconds, num_bootstraps, block_steps, seed)
-    all_schemes, left_out = default_schemes(seconds) if schemes is None else (_given_schemes(schemes), {})
+    all_schemes, left_out = _default_schemes(seconds, sample) if schemes is None else (_given_schemes(schemes), {})
     results = scheme_results(all_schemes, seconds, sample, progress or silent())
     baseline = evaluation.baseline(seconds, *sample)
     advice = Advice(
@@ -138,6 +139,17 @@ def _trace(trace: Trace | str | Path | np.ndarray) -> Trace:
     if isinstance(trace, Trace):
         return trace
     return read_trace(trace) if isinstance(trace, (str, Path)) else trace_of_array(trace)
+
+
+def _default_schemes(seconds: np.ndarray, sample: Sample) -> tuple[list[Scheme], dict[str, str]]:
+    """The schemes for a trace float64[T, W], and name -> why, also for those whose schedules would be too large."""
+    schemes, left_out = default_schemes(seconds)
+    for scheme in schemes:
+        try:
+            batches_of_blocks(scheme, seconds.shape, sample.first_step_of_block, sample.block_steps)
+        except ValueError as error:
+            left_out[scheme.label] = str(error)
+    return [scheme for scheme in schemes if scheme.label not in left_out], left_out
 
 
 def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[Scheme]:

@@ -21,16 +21,14 @@ import numpy as np
 from gcjax import compiler_options
 from gcjax.advice import blocks
 from gcjax.advice.base import Scheme
-from gcjax.advice.windows import WholeRounds, Window, ramp_units, smooth_window, whole_rounds
+from gcjax.advice.batches import batches_of_blocks
+from gcjax.advice.windows import WholeRounds, Window, smooth_window, whole_rounds
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.base import Protocol, code_of_messages
 from gcjax.protocols.compiled_schedules import on_cpu
 from gcjax.protocols.schedule import Schedule
-from gcjax.protocols.simulation.rules import Rule
 from gcjax.stragglers.network import Network
 
-_MAX_UNITS = 4_000_000  # simulated at once; a unit takes some 100 bytes
-_COOLDOWN_STEPS = 16  # enough for a turn of four steps of a worker that is four times slower
 _COMPILED_IN_ONE_THREAD = {"xla_cpu_parallel_codegen_split_count": 1}
 """Of XLA's compiler, since several programs are compiled at once."""
 
@@ -65,50 +63,6 @@ class BlockSums(NamedTuple):
     uneven_commits: Any
 
 
-def units_of_measured_step(scheme: Scheme, num_workers: int) -> tuple[int, float]:
-    """Of one measured step: how many units of the scheme it is, and which share of its seconds each of them takes.
-
-    With a code the units are chunks, those of a worker's round; their shares add up to more than 1 if chunks are
-    computed more than once.
-    """
-    code = code_of_messages(scheme.protocol)
-    if code is None:
-        return scheme.units_per_step, 1 / scheme.units_per_step
-    # A measured step is on 1/W of the data, a chunk is 1/N of them.
-    return scheme.protocol.round_units, num_workers / code.assignment.num_chunks
-
-
-def num_warmup_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
-    """The steps that are simulated before a block; none where everybody begins anew at every commit."""
-    begins_anew = _all_begin_anew_at_commits(scheme.protocol, num_workers)
-    return scheme.warmup_steps if begins_anew else max(scheme.warmup_steps, block_steps)
-
-
-def num_cooldown_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
-    """The steps that are simulated behind a block, so that its units come into commits; none if none are before it."""
-    if num_warmup_steps(scheme, num_workers, block_steps) == 0:
-        return 0
-    units_per_step, _ = units_of_measured_step(scheme, num_workers)
-    round_units = scheme.protocol.round_units
-    half_a_ramp = -(-ramp_units(block_steps * units_per_step, round_units) // (2 * units_per_step))
-    return half_a_ramp + max(_COOLDOWN_STEPS, 2 * round_units // units_per_step)
-
-
-def _all_begin_anew_at_commits(protocol: Protocol, num_workers: int) -> bool:
-    """Whether nobody goes on at a commit with work on older parameters.
-
-    Where all that a commit takes is of the newest ones, that is so unless the server turns messages of older ones away,
-    as in Rennala SGD: then they were worked on meanwhile.
-    """
-    if protocol.max_staleness is None or protocol.max_staleness(num_workers) > 0:
-        return False
-    try:
-        rule = None if protocol.rule is None else protocol.rule(num_workers)
-    except ValueError:  # it is not served; those that are not and have no staleness make rounds
-        return True
-    return rule is None or rule.accepts is Rule._field_defaults["accepts"]
-
-
 def has_uneven_commits(scheme: Scheme, seconds: np.ndarray, block_steps: int) -> bool:
     """Whether, if one worker is fast, a commit of a protocol without a code has not the same work of everybody.
 
@@ -121,47 +75,6 @@ def has_uneven_commits(scheme: Scheme, seconds: np.ndarray, block_steps: int) ->
     return bool(sums.uneven_commits.any())
 
 
-class _Batches(NamedTuple):
-    """How the blocks of a trace are given to the program of a scheme.
-
-    Attributes:
-      units_per_step: units of a measured step.
-      unit_share: of the seconds of a measured step that a unit takes.
-      warmup_steps: those simulated before each block.
-      cooldown_steps: those simulated behind it.
-      steps_of_blocks: int64[blocks, steps], the steps of each block, between these.
-      blocks_per_batch: blocks that are simulated at once.
-    """
-
-    units_per_step: int
-    unit_share: float
-    warmup_steps: int
-    cooldown_steps: int
-    steps_of_blocks: np.ndarray
-    blocks_per_batch: int
-
-
-def _batches(
-    scheme: Scheme, trace_shape: tuple[int, ...], first_step_of_block: np.ndarray, block_steps: int
-) -> _Batches:
-    """How a trace, T steps of W workers, is given to the program of a scheme; see `block_sums`.
-
-    `first_step_of_block`: int64[blocks]. At most `_MAX_UNITS` units are simulated at once.
-    """
-    num_steps, num_workers = trace_shape
-    units_per_step, unit_share = units_of_measured_step(scheme, num_workers)
-    warmup_steps = num_warmup_steps(scheme, num_workers, block_steps)
-    cooldown_steps = num_cooldown_steps(scheme, num_workers, block_steps)
-    steps_of_blocks = blocks.steps_of_blocks(
-        first_step_of_block, num_steps, warmup_steps=warmup_steps, block_steps=block_steps,
-        cooldown_steps=cooldown_steps,
-    )  # fmt: skip
-    blocks_per_batch = min(
-        len(first_step_of_block), max(1, _MAX_UNITS // (steps_of_blocks.shape[1] * units_per_step * num_workers))
-    )
-    return _Batches(units_per_step, unit_share, warmup_steps, cooldown_steps, steps_of_blocks, blocks_per_batch)
-
-
 def lowered_program(
     scheme: Scheme, trace_shape: tuple[int, ...], first_step_of_block: np.ndarray, block_steps: int
 ) -> jax.stages.Lowered:
@@ -170,7 +83,7 @@ def lowered_program(
     Raises:
       ValueError: if the scheme cannot be scheduled with so many workers.
     """
-    units_per_step, _, warmup_steps, cooldown_steps, steps_of_blocks, blocks_per_batch = _batches(
+    units_per_step, _, warmup_steps, cooldown_steps, steps_of_blocks, blocks_per_batch = batches_of_blocks(
         scheme, trace_shape, first_step_of_block, block_steps
     )
     durations = jax.ShapeDtypeStruct(
@@ -188,7 +101,7 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
       first_step_of_block: int64[blocks], the first step of each block.
       block_steps: their length.
     """
-    units_per_step, unit_share, warmup_steps, cooldown_steps, steps_of_blocks, blocks_per_batch = _batches(
+    units_per_step, unit_share, warmup_steps, cooldown_steps, steps_of_blocks, blocks_per_batch = batches_of_blocks(
         scheme, seconds.shape, first_step_of_block, block_steps
     )
     num_blocks = len(steps_of_blocks)
@@ -223,9 +136,8 @@ def _sums_of_blocks(
     def sums_of_block(durations_of_block: jax.Array) -> BlockSums:
         """The sums of one block, warm-up first, whose units take `float[T, W]` seconds."""
         schedule = protocol.schedule(durations_of_block, Network())
-        if warmup_steps == 0:
-            window = whole_rounds(schedule)  # which moments count, and how much
-        else:
+        window: Window | WholeRounds = whole_rounds(schedule)  # which moments count, and how much
+        if warmup_steps > 0:
             window = smooth_window(
                 schedule,
                 warmup_units=warmup_steps * units_per_step,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gcjax.advice import simulation
+from gcjax.advice import batches
 from gcjax.advice.base import Advice, Scheme, SchemeAdvice
 from gcjax.progress import Progress
 from gcjax.protocols import bsp
@@ -62,7 +62,7 @@ def _seconds_to_target(
     The scheme cuts a measured step into `units_per_step` units, each of which takes `unit_share` of its seconds.
     """
     scheme: Scheme = row.scheme
-    units_per_step, unit_share = simulation.units_of_measured_step(scheme, study.num_workers)
+    units_per_step, unit_share = batches.units_of_measured_step(scheme, study.num_workers)
     replayed_trace = replay(trace=np.repeat(trace_seconds * unit_share, units_per_step, axis=0), start="recorded")
     single_scheme_study = dataclasses.replace(
         study.of_schemes([scheme.name]), num_units=study.num_units * units_per_step

@@ -12,8 +12,8 @@ import pytest
 
 import gcjax
 from gcjax import protocols
-from gcjax.advice import evaluation, page, simulation
-from gcjax.advice.advise import _sample, advise
+from gcjax.advice import batches, evaluation, page, simulation
+from gcjax.advice.advise import _default_schemes, _sample, advise
 from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Scheme
 from gcjax.advice.blocks import correlated_steps, default_block_steps, drawn_block_counts, first_steps, steps_of_blocks
 from gcjax.advice.coded_schemes import first_level_seconds
@@ -204,7 +204,7 @@ def test_blocks_of_rounds_add_up_to_the_schedule_of_the_bootstrap_itself():
     bootstrap = seconds[steps_of_blocks(first, 48, warmup_steps=0, block_steps=block_steps)[drawn].ravel()]  # [T, W]
     for protocol in (few()["repetition"], few()["local_sgd"]):
         scheme = Scheme("it", "", protocol)
-        repeats, part = simulation.units_of_measured_step(scheme, NUM_WORKERS)
+        repeats, part = batches.units_of_measured_step(scheme, NUM_WORKERS)
         schedule = protocol(np.repeat(bootstrap * part, repeats, axis=0).astype(np.float32))
         end = np.max(schedule.time, where=np.isfinite(schedule.time), initial=0)
         sums = simulation.block_sums(scheme, seconds, first, block_steps)
@@ -260,9 +260,23 @@ def test_batches_of_blocks_give_the_same_as_all_at_once(monkeypatch):
     scheme = Scheme("asp", "", protocols.asp())
     seconds = np.random.default_rng(5).gamma(2.0, size=(40, 3))
     at_once = simulation.block_sums(scheme, seconds, first_steps(40, 16), 16)
-    monkeypatch.setattr(simulation, "_MAX_UNITS", 7 * 32 * 3)  # 7 of 40 blocks, which does not divide
+    monkeypatch.setattr(batches, "_MAX_ENTRIES", 7 * 50 * 3)  # 7 of 40 blocks, which does not divide
     in_batches = simulation.block_sums(scheme, seconds, first_steps(40, 16), 16)
     np.testing.assert_allclose(at_once, in_batches, rtol=1e-6)
+    assert batches.batches_of_blocks(scheme, seconds.shape, first_steps(40, 16), 16).blocks_per_batch == 7
+
+
+def test_schemes_whose_schedules_would_be_too_large_are_left_out(monkeypatch):
+    groups = Scheme("progressive_groups", "", protocols.progressive_groups())
+    shape, blocks = (64, 1000), (np.arange(64), 16)
+    with pytest.raises(ValueError, match="record of 1000 workers in a block of 16 steps would have .* million entries"):
+        batches.batches_of_blocks(groups, shape, *blocks)
+    assert batches.batches_of_blocks(Scheme("asp", "", protocols.asp()), shape, *blocks).blocks_per_batch > 50
+    monkeypatch.setattr(batches, "_MAX_ENTRIES_OF_BLOCK", 1)
+    with pytest.raises(ValueError, match="scheme 'bsp': the record of 4 workers"):
+        advise(one_slow_worker(), schemes={"asp": protocols.asp()})
+    _, left_out = _default_schemes(one_slow_worker(), _sample(one_slow_worker(), 20, 8, 0))
+    assert left_out["asp"].startswith("the record of 4 workers in a block of 8 steps")
 
 
 def test_every_protocol_and_code_is_tried_or_left_out_with_a_reason():
@@ -283,7 +297,7 @@ def test_codes_by_speed_wait_for_as_many_workers_as_they_need():
     schemes, _ = default_schemes(seconds, names=("heterogeneous",))
     assert len(schemes) == 2
     for scheme in schemes:
-        repeats, part = simulation.units_of_measured_step(scheme, 6)
+        repeats, part = batches.units_of_measured_step(scheme, 6)
         durations = np.repeat(seconds * part, repeats, axis=0).astype(np.float32)
         waits, decodes = scheme.protocol(durations), protocols.coded(scheme.protocol.code)(durations)
         np.testing.assert_allclose(waits.time, decodes.time, rtol=1e-5)

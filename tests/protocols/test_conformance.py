@@ -341,6 +341,16 @@ def test_a_commit_before_the_arrival_is_caught(name):
         assert kept.violated == ("guarantee" if "sgc" in name else "arrival"), kept
 
 
+@pytest.mark.parametrize("name", ["fedbuff", "local_sgd"])
+def test_a_unit_that_ends_after_its_commit_is_caught_wherever_it_is(name):
+    found = schedule(name)
+    for commit, column in contributions(found):
+        worker, last = found.worker[commit, column], found.unit[commit, column] + found.work[commit, column] - 1
+        for unit in range(found.unit[commit, column], last + 1):
+            for seconds in (found.time[commit] + 0.3, np.inf):
+                assert not check(changed(found, "finish", (unit, worker), seconds), promise(name))
+
+
 @pytest.mark.parametrize("name", ["asp", "grouped", "k_async", "k_sync", "local_sgd", "m_sgc", "ssp", "worker_busy"])
 def test_commits_in_the_wrong_order_are_caught(name):
     found = schedule(name)

@@ -282,6 +282,12 @@ def test_contributions_of_many_units(steps):
     check_structure(s, made)
     with pytest.raises(ValueError, match=f"once only; commit 1, contribution 0 has unit {steps - 1} of worker 0"):
         check_structure(field("unit", (1, 0), steps - 1)(s), made)
+    for unit in {0, steps // 2} - {steps - 1}:  # carried by the message behind the last one
+        for seconds in (steps + 0.5, np.inf):
+            with pytest.raises(
+                ValueError, match=f"commit 0, contribution 1 has .* unit {unit} of worker 1 has arrived"
+            ):
+                check_structure(field("finish", (unit, 1), seconds)(s), made)
     mixed = field("work", (0, 1), 1)(s)
     check_structure(mixed, made)
 

@@ -145,8 +145,9 @@ def _arrival_and_message(
     """float[units] seconds, when units have arrived; and int32[units], a number for the message that carries each.
 
     The units are `unit` of `worker`, in `commit`, int32[units] each. A message is sent with its last unit, and
-    carries those before it that are in the same commit. A unit without such a message arrives when it ends, as the
-    progress of a coded round does; all of these of a commit count as one message, with the number T + commit.
+    carries those before it that are in the same commit; where one of these ends later, as it never should, that is
+    when it arrives. A unit without such a message arrives when it ends, as the progress of a coded round does; all of
+    these of a commit count as one message, with the number T + commit.
     """
     num_units, num_workers = record.start.shape
     finish, has_message = np.asarray(record.finish), np.isfinite(record.send_start)  # [T, W]
@@ -162,7 +163,7 @@ def _arrival_and_message(
         arriving_unit[without_message] = np.where(next_is_of_other_commit, unit[without_message], last_of_message)
         number_of_no_unit = num_units + commit[without_message]
         message[without_message] = np.where(next_is_of_other_commit, number_of_no_unit, last_of_message)
-    return finish[arriving_unit, worker], message
+    return np.maximum(finish[unit, worker], finish[arriving_unit, worker]), message
 
 
 def last_arrival(record: Schedule, worker: np.ndarray, unit: np.ndarray) -> np.ndarray:

@@ -128,9 +128,8 @@ def _check_run(schedule: "Schedule", protocol: "Protocol | None") -> None:
         _check_indices(block, schedule, protocol)
         _check_weights(block, protocol, schedule.worker.shape[1], schedule.start.shape[1])
         if contributions_are_units:
-            last_index = block.last_indices(schedule)
-            _check_arrivals(block, schedule, last_index)
-            unit_index, _ = block.unit_indices(schedule, last_index)
+            unit_index, contribution = block.unit_indices(schedule, block.last_indices(schedule))
+            _check_arrivals(block, schedule, unit_index, contribution)
             is_used[unit_index] = True
             num_used += unit_index.size
     if not contributions_are_units:
@@ -313,20 +312,21 @@ def _check_weights(block: _Block, protocol: "Protocol | None", num_columns: int,
         _raise_broken_commit(rule, f"{weight_sum[index]:g}", block.commit[0] + index)
 
 
-def _check_arrivals(block: _Block, schedule: "Schedule", last_unit_index: np.ndarray) -> None:
-    """Raises an error unless the last unit of each contribution arrives by the time of its commit.
+def _check_arrivals(block: _Block, schedule: "Schedule", unit_index: np.ndarray, contribution: np.ndarray) -> None:
+    """Raises an error unless the units of each contribution have arrived, or ended, by the time of its commit.
 
-    `last_unit_index int[contributions]` are these units, as indices into a flat array [T, W].
+    `unit_index int[units]` are these units, as indices into a flat array [T, W], and `contribution int[units]` says
+    which each is in.
     """
-    arrival_time = np.take(schedule.finish, last_unit_index, mode="clip")  # in range, as `_check_indices` has seen
-    is_in_time = arrival_time <= block.time
-    if not is_in_time.all() and not (is_in_time := _is_not_later(arrival_time, block.time)).all():
-        late_contribution = int(np.argmin(is_in_time))
-        unit, worker = divmod(int(last_unit_index[late_contribution]), schedule.start.shape[1])
-        commit_time, unit_arrival_time = block.time[late_contribution], arrival_time[late_contribution]
-        value = f"{commit_time:g} s, and unit {unit} of worker {worker} has arrived at {unit_arrival_time:g} s"
+    arrival_time = np.take(schedule.finish, unit_index, mode="clip")  # in range, as `_check_indices` has seen
+    commit_time = block.time if contribution.size == block.time.size else block.time[contribution]
+    is_in_time = arrival_time <= commit_time
+    if not is_in_time.all() and not (is_in_time := _is_not_later(arrival_time, commit_time)).all():
+        late = int(np.argmin(is_in_time))
+        unit, worker = divmod(int(unit_index[late]), schedule.start.shape[1])
+        value = f"{commit_time[late]:g} s, and unit {unit} of worker {worker} has arrived at {arrival_time[late]:g} s"
         rule = "a commit must not come before what it uses"
-        _raise_broken_commit(rule, value, block.commit[late_contribution], block.column[late_contribution])
+        _raise_broken_commit(rule, value, block.commit[contribution[late]], block.column[contribution[late]])
 
 
 def _raise_used_twice(schedule: "Schedule", num_commits: int) -> NoReturn:
