@@ -96,7 +96,7 @@ def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, s
         reason = str(error).splitlines()[0]
         if any(sign in reason.lower().replace("_", " ") for sign in _WRONG_CERTIFICATE):
             raise Refused(f"both must use TLS, with the certificate of the server at {address}: {reason}") from None
-        raise Disconnected(f"nobody answers at {address}: {reason}") from None
+        raise Disconnected(f"nobody answers at {address}: {reason.rstrip('.')}.") from None
 
     return _Exchange(reader, writer, max_bytes, client)
 

@@ -57,14 +57,15 @@ def work(
       worker: its number, 0, ..., W - 1; one process each.
       throttle: `(worker, unit) -> seconds` that a unit takes at least, to stand for a slower device.
       security: the token and the certificate of the server.
-      patience: seconds for which a server that does not answer is looked for.
+      patience: seconds for which a server at which nobody answers is looked for; also while it is started again, and
+        computes its last commits anew. One that answers and does not begin yet is waited for.
 
     Returns:
       What the worker has done.
 
     Raises:
       ValueError: for bad input, or if the server runs something else; the difference is shown.
-      Disconnected: if the server does not answer for so long.
+      Disconnected: if nobody answers for so long.
     """
     check_setup(setup)
     check_worker(address, security)
