@@ -38,14 +38,12 @@ class CodedGroups(NamedTuple):
       groups: the workers of each group; worker j of its code is the j-th of them.
       codes: of the groups, all of the same chunks.
       stopping_rule: when the rounds of a group stop.
-      central_seconds: of an exchange with the central server.
       joint_code: the rows of all codes; column g C/G + j of a commit is worker j of group g.
     """
 
     groups: tuple[tuple[int, ...], ...]
     codes: tuple[GradientCode, ...]
     stopping_rule: StoppingRule
-    central_seconds: float
     joint_code: GradientCode
 
     @property
@@ -72,10 +70,9 @@ class CodedGroups(NamedTuple):
             for group_rounds, own_network in zip(rounds, networks, strict=True)
         ]
         # To the central server the groups are workers, and their rounds are units.
-        push_seconds = jnp.stack(round_seconds, axis=1) + self.central_seconds  # [num_rounds, G]
+        push_seconds = jnp.stack(round_seconds, axis=1)  # [num_rounds, G]
         weight, any_staleness = 1.0, np.inf  # the weights of members follow below
-        own_time = "central_seconds" if self.central_seconds else ""
-        pushes = bounded_staleness(push_seconds, network_of_servers(network, len(self.groups), own_time), any_staleness)
+        pushes = bounded_staleness(push_seconds, network_of_servers(network, len(self.groups)), any_staleness)
         central_commits = commits_on_arrival(pushes, weight, any_staleness)
         contributor, work = self._contributions(rounds, central_commits)
         _, group_of_worker = group_arrays(self.groups)
@@ -186,16 +183,13 @@ def network_of_members(network: Network, member: jax.Array, num_workers: int) ->
     return network._replace(fragments=None, **values)
 
 
-def checked_coded_groups(
-    groups: tuple[tuple[int, ...], ...], code: Any, stop: StoppingRule | None, central_seconds: float
-) -> CodedGroups:
+def checked_coded_groups(groups: tuple[tuple[int, ...], ...], code: Any, stop: StoppingRule | None) -> CodedGroups:
     """The groups with their codes; raises `ValueError` unless each has one of as many workers, and of the same chunks.
 
     Args:
       groups: the workers of each group.
       code: of all groups, or one for each.
       stop: when their rounds stop; `decodable()` if None.
-      central_seconds: of an exchange between a group's server and the central one.
     """
     stopping_rule = decodable() if stop is None else stop
     codes = (code,) * len(groups) if isinstance(code, GradientCode) else code
@@ -221,6 +215,5 @@ def checked_coded_groups(
         groups=groups,
         codes=tuple(codes),
         stopping_rule=stopping_rule,
-        central_seconds=float(central_seconds),
         joint_code=alternatives(*codes),
     )

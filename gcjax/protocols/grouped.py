@@ -37,7 +37,6 @@ def grouped(
     num_local_steps: int = 1,
     merge: str = "gradient",
     moving_rate: float = 0.9,
-    central_seconds: float = 0.0,
     code: GradientCode | Sequence[GradientCode] | None = None,
     stop: StoppingRule | None = None,
 ) -> Protocol:
@@ -68,22 +67,18 @@ def grouped(
         `elastic_averaging` does, with α = moving_rate / G, but α times the distance to the central parameters that
         the group read before its H rounds: there is no exchange at the moment of the push.
       moving_rate: of the elastic merge.
-      central_seconds: what a group's exchange with the central server takes, all of it before the commit, whatever the
-        network of the run; `Network.servers` tells the ways to the central server and back apart.
       code: of a group, with as many workers, the first member first; several where groups differ, one each, all of the
         same chunks. None for no code. With one, E = G (T // K) and C = G times the size of the largest group.
       stop: when the rounds of a code stop; when its sum is decodable if None.
 
     Raises:
       ValueError: if the groups overlap or do not cover the workers, or gradients are to be pushed after several rounds,
-        or a code has other workers or chunks, or a rule waits for an exact decode that it cannot give; in a run if its
-        network says the time between the servers besides `central_seconds`.
+        or a code has other workers or chunks, or a rule waits for an exact decode that it cannot give.
     """
     groups = checked_groups(groups)
     num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.choice("merge", merge, MERGES)
     _validate.single_number("moving_rate", moving_rate, maximum=float(len(groups)))
-    _validate.single_number("central_seconds", central_seconds, finite=True)
     if merge == "gradient" and num_local_steps > 1:
         raise ValueError(
             f"groups that make several rounds on their own push what these changed; got merge='gradient' with "
@@ -92,7 +87,7 @@ def grouped(
     if code is not None:
         if merge != "gradient":
             raise ValueError(f"groups with a code push gradients; got merge={merge!r}. Use merge='gradient'.")
-        return _coded_protocol(groups, code, stop, central_seconds)
+        return _coded_protocol(groups, code, stop)
     if stop is not None:
         raise ValueError(f"stop is for rounds of a code; got stop={stop!r:.100} and no code. Give the groups a code.")
     members_of_group, group_of_worker = group_arrays(groups)
@@ -102,7 +97,7 @@ def grouped(
         weight = moving_rate / len(groups) / group_size
     else:
         weight = np.full((len(groups), 1), 1 / group_of_worker.size)
-    arrays = _Groups(members_of_group, group_of_worker, weight, num_local_steps, central_seconds)
+    arrays = _Groups(members_of_group, group_of_worker, weight, num_local_steps)
 
     def specification(num_workers: int) -> specifications.Specification:
         """The specification of these groups, which push after `num_local_steps` rounds."""
@@ -110,11 +105,10 @@ def grouped(
 
     def rule(num_workers: int) -> Rule:
         """The rule on the real clock, with one server: a commit takes a gradient of each member of one group."""
-        if merge != "gradient" or central_seconds:
+        if merge != "gradient":
             raise ValueError(
-                "grouped can be served with merge='gradient' and central_seconds=0: the other merges keep parameters "
-                f"at a server of each group, and there is one server. Got merge={merge!r}, "
-                f"central_seconds={central_seconds!r}."
+                "grouped can be served with merge='gradient': the other merges keep parameters at a server of each "
+                f"group, and there is one server. Got merge={merge!r}."
             )
         if num_workers != group_of_worker.size:
             raise ValueError(
@@ -138,10 +132,9 @@ def _coded_protocol(
     groups: tuple[tuple[int, ...], ...],
     code: GradientCode | Sequence[GradientCode],
     stop: StoppingRule | None,
-    central_seconds: float,
 ) -> Protocol:
     """The protocol of groups with codes, one for all or one for each; `stop` is when their rounds stop."""
-    coded_groups = checked_coded_groups(groups, code, stop, central_seconds)
+    coded_groups = checked_coded_groups(groups, code, stop)
     waits_for_exact_sum = coded_groups.stopping_rule.waits_for_exact_sum
     return Protocol(
         coded_groups.schedule,
@@ -163,14 +156,12 @@ class _Groups(NamedTuple):
       group_of_worker: int[W].
       weight: float[G, 1], the weight of a contribution.
       num_local_steps: H.
-      central_seconds: of an exchange with the central server.
     """
 
     members_of_group: np.ndarray
     group_of_worker: np.ndarray
     weight: np.ndarray
     num_local_steps: int
-    central_seconds: float
 
 
 def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedule:
@@ -185,11 +176,10 @@ def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedu
     num_pushes = num_units // num_local_steps
     num_rounds = num_pushes * num_local_steps
     round_seconds = rounds.seconds[:num_rounds].reshape(num_pushes, num_local_steps, -1)  # [pushes, H, G]
-    push_seconds = round_seconds.sum(axis=1) + groups.central_seconds
+    push_seconds = round_seconds.sum(axis=1)
     # To the central server the groups are workers, and their pushes are units.
     weight, any_staleness = 1.0, np.inf  # the weights of members follow below
-    own_time = "central_seconds" if groups.central_seconds else ""
-    servers = network_of_servers(network, len(groups.members_of_group), own_time)
+    servers = network_of_servers(network, len(groups.members_of_group))
     push_timeline = bounded_staleness(push_seconds, servers, any_staleness)
     central_commits = commits_on_arrival(push_timeline, weight, any_staleness)
     group_of_commit = central_commits.worker[:, 0]  # int32[E]; -1 if there is none: what it then looks up is not used

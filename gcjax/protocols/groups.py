@@ -121,38 +121,27 @@ def check_members(durations: jax.Array, num_workers: int) -> None:
         )
 
 
-def network_of_servers(network: Network, num_groups: int, own_time: str = "") -> Network:
+def network_of_servers(network: Network, num_groups: int) -> Network:
     """The network between the servers of so many groups and the central one; instantaneous if the run's has none.
 
     Args:
       network: of the run.
       num_groups: G.
-      own_time: the argument by which the protocol was told the time of these messages; empty if by none.
 
     Raises:
-      ValueError: if both say it, or the values are of another number of groups, or groups share a link.
+      ValueError: if its values are of another number of groups, or groups share a link.
     """
     servers = network.servers
     if servers is None:
         return Network()
-    if own_time:
-        raise ValueError(
-            "what messages between servers take must be said once; got servers of the network, and "
-            f"{own_time} of the protocol. Leave one out."
-        )
-    check_own_links("servers", servers)
-    check_one_value_a_group("servers", servers, num_groups)
-    return servers
-
-
-def check_one_value_a_group(name: str, servers: Network, num_groups: int) -> None:
-    """Raises `ValueError` unless each entry of the network between servers is a number, or one for each group."""
+    check_own_links(servers)
     for entry in ("latency", "upload", "download"):
         shape = np.shape(getattr(servers, entry))
         if shape not in ((), (num_groups,)):
             raise ValueError(
-                f"{entry} of {name} must be a number, or one for each of {num_groups} groups; got shape {shape}."
+                f"{entry} of servers must be a number, or one for each of {num_groups} groups; got shape {shape}."
             )
+    return servers
 
 
 def checked_order(order: Sequence[int] | None, num_workers: int) -> list[int]:

@@ -1,7 +1,5 @@
 """HALoS: hierarchical asynchronous local SGD (Kim and others, ICML 2025, arXiv 2506.04531)."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +15,6 @@ from gcjax.protocols.groups import (
     Groups,
     GroupServers,
     check_members,
-    check_one_value_a_group,
     checked_groups,
     group_arrays,
     network_of_servers,
@@ -26,7 +23,7 @@ from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.not_served import not_served
 from gcjax.protocols.schedule import Timeline
 from gcjax.protocols.simulation.group_exchanges import Exchanges, with_exchanges
-from gcjax.stragglers.network import Network, validated_between_servers
+from gcjax.stragglers.network import Network
 
 _not_served = not_served(
     "halos cannot be served: each group has a server with parameters and an optimizer of its own, and "
@@ -41,7 +38,6 @@ def halos(
     num_local_steps: int,
     num_contributions: int,
     merge_weight: float = 0.25,
-    central: Network | None = None,
     dynamic: bool = False,
     inner: optax.GradientTransformation | None = None,
     regional: optax.GradientTransformation | None = None,
@@ -75,9 +71,6 @@ def halos(
       num_local_steps: H, 1 or more; with `dynamic`, of the fastest worker.
       num_contributions: K, 1 or more, the pushes that a group accumulates.
       merge_weight: α, above 0, 1 at most.
-      central: the time of messages between the servers, whatever the network of the run: the groups are the workers of
-        this network, each with a link of its own, such as `constant_network(latency=(0.0, 5.0), upload=2.0)`. If None,
-        it is the one that the run's network says, `Network.servers`.
       dynamic: whether slower workers take fewer steps, as in `async_local_sgd`.
       inner: the optimizer of the steps; the one of the run if None. Its state stays with the worker.
       regional: the optimizer of each group's server; `delayed_nesterov(3.2, momentum=0.9, num_gradients=16)` if None.
@@ -86,15 +79,13 @@ def halos(
         all pushes of a group, which takes memory in long runs.
 
     Raises:
-      ValueError: if the groups overlap or do not cover the workers, or a number is out of its range, or the central
-        network is not one of the groups, or has a shared link, or `dynamic` is no bool, or an optimizer is none; in a
-        run if its network says the time between the servers, too.
+      ValueError: if the groups overlap or do not cover the workers, or a number is out of its range, or `dynamic` is no
+        bool, or an optimizer is none.
 
     Example:
-      >>> protocol = gcjax.protocols.halos(
-      ...     groups=((0, 1), (2,)), num_local_steps=1, num_contributions=2, central=gcjax.stragglers.Network(0.25)
-      ... )
-      >>> schedule = protocol(jnp.array([[1.0, 1.5, 1.0]] * 6))
+      >>> protocol = gcjax.protocols.halos(groups=((0, 1), (2,)), num_local_steps=1, num_contributions=2)
+      >>> network = gcjax.stragglers.Network(servers=gcjax.stragglers.Network(0.25))  # 0.25 s between the servers
+      >>> schedule = protocol(jnp.array([[1.0, 1.5, 1.0]] * 6), network)
       >>> schedule.time[:3].tolist(), schedule.worker[:3, :2].tolist()
       ([1.75, 2.25, 3.25], [[0, 1], [2, 2], [0, 0]])
     """
@@ -107,20 +98,18 @@ def halos(
     if max_pushes is not None:
         hint = "A commit has num_contributions pushes at least."
         max_pushes = _validate.integer("max_pushes", max_pushes, minimum=num_contributions, hint=hint)
-    central = _checked_central(central, len(groups))
     members_of_group, group_of_worker = group_arrays(groups)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of asynchronous pushes to groups' servers; a commit is their exchange with the central one."""
         check_members(durations, group_of_worker.size)
         check_units(durations, num_local_steps)
-        servers = network_of_servers(network, len(groups), own_time="" if central is None else "central")
         turn_steps = 1 if dynamic else num_local_steps  # at least
         pushes_of_group = durations.shape[0] // turn_steps * members_of_group.shape[1]
         exchanges = Exchanges(
             group_of_worker=group_of_worker,
             num_contributions=num_contributions,
-            central=servers if central is None else central,
+            central=network_of_servers(network, len(groups)),
             max_pushes=max(pushes_of_group, num_contributions) if max_pushes is None else max_pushes,
         )
         return with_exchanges(_push_record(groups, num_local_steps, dynamic, durations, network), exchanges)
@@ -210,12 +199,3 @@ def _joined_record(records: list[Schedule], groups: tuple[tuple[int, ...], ...])
         for name in (*Timeline._fields[:-1], "read")
     }
     return Schedule(**{name: x[order] for name, x in of_all.items()}, **by_worker, horizon=horizon)
-
-
-def _checked_central(central: Any, num_groups: int) -> Network | None:
-    """The network between the servers, whose workers are the groups; None if it is left to the network of the run."""
-    if central is None:
-        return None
-    central = validated_between_servers("central", central)
-    check_one_value_a_group("central", central, num_groups)
-    return central

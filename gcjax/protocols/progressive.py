@@ -119,7 +119,7 @@ def _with_way_between_servers(network: Network, servers: Network) -> Network:
     Raises:
       ValueError: if they do not, or groups share a link, or workers' messages share one, or wait for a server.
     """
-    check_own_links("servers", servers)
+    check_own_links(servers)
     shapes = [np.shape(x) for x in (servers.latency, servers.upload, servers.download)]
     if any(shapes):
         raise ValueError(

@@ -62,7 +62,7 @@ class Network(NamedTuple):
         given_values = {name: value for name, value in of_workers.items() if value is not None or name not in OPTIONAL}
         network = self._replace(**{name: _valid_seconds(name, value) for name, value in given_values.items()})
         if self.servers is not None:
-            network = network._replace(servers=validated_between_servers("servers", self.servers))
+            network = network._replace(servers=validated_between_servers(self.servers))
         _check_one_link("server", network.server)
         _check_service(network)
         for name in ("latency", "upload", "download", "server_upload"):
@@ -157,34 +157,30 @@ OPTIONAL = ("server", "service", "server_upload", "fragments", "servers")
 """The entries of a network that can be None."""
 
 
-def validated_between_servers(name: str, servers: Any) -> Network:
+def validated_between_servers(servers: Any) -> Network:
     """The network between the servers of groups and the central one, its sequences as arrays.
-
-    Args:
-      name: what the user calls it.
-      servers: what was given.
 
     Raises:
       ValueError: if it is no network, or has a link that groups share, a time of service or servers of its own, or a
         value is negative, NaN or infinite.
     """
     if not isinstance(servers, Network):
-        raise ValueError(f"{name} must be a Network; got {servers!r}. Use gcjax.stragglers.constant_network(...).")
+        raise ValueError(f"servers must be a Network; got {servers!r}. Use gcjax.stragglers.constant_network(...).")
     if servers.servers is not None:
-        raise ValueError(f"{name} must be one network, without servers of its own; got servers={servers.servers!r}.")
-    check_own_links(name, servers)
+        raise ValueError(f"servers must be one network, without servers of its own; got servers={servers.servers!r}.")
+    check_own_links(servers)
     for entry in ("latency", "upload", "download"):
-        _validate.number(f"{entry} of {name}", getattr(servers, entry), finite=True)
+        _validate.number(f"{entry} of servers", getattr(servers, entry), finite=True)
     return servers.validated()
 
 
-def check_own_links(name: str, servers: Network) -> None:
+def check_own_links(servers: Network) -> None:
     """Raises `ValueError` unless each group has a link of its own in this network between servers."""
     value_of_entry = {entry: getattr(servers, entry) for entry in ("server", "service", "server_upload")}
     shared_entries = ", ".join(f"{entry}={value!r}" for entry, value in value_of_entry.items() if value is not None)
     if shared_entries:
         raise ValueError(
-            f"{name} must have a link of its own for each group; got {shared_entries}. Say latency, upload and "
+            f"servers must have a link of its own for each group; got {shared_entries}. Say latency, upload and "
             "download of the groups."
         )
 

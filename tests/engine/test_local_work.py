@@ -128,7 +128,6 @@ PROTOCOLS = {
             num_local_steps=2,
             num_contributions=2,
             merge_weight=0.375,
-            central=stragglers.constant_network(latency=(0.5, 2.0), upload=0.25, download=(1.5, 0.25)),
             regional=protocols.delayed_nesterov(1.5, num_gradients=2),
             outer=optax.sgd(0.5, momentum=0.5),
         ),
@@ -158,6 +157,7 @@ PROTOCOLS = {
     "hop": (protocols.hop(), Rule(mix=there_in_time)),
 }
 NETWORK = stragglers.constant_network(latency=0.05, upload=0.2, download=0.3)
+SERVERS = {"halos": stragglers.constant_network(latency=(0.5, 2.0), upload=0.25, download=(1.5, 0.25))}
 
 
 @functools.cache
@@ -176,7 +176,8 @@ def durations(key=KEY, num_units=T, speeds=SPEEDS):
 
 
 def run(name, optimizer=SGD, **changes):
-    arguments = {"durations": durations(), "network": NETWORK, "rng_key": KEY, "eval_every": 2} | changes
+    network = NETWORK._replace(servers=SERVERS.get(name))
+    arguments = {"durations": durations(), "network": network, "rng_key": KEY, "eval_every": 2} | changes
     return engine.run(regression(), PROTOCOLS[name][0], optimizer, arguments.pop("durations"), **arguments)
 
 

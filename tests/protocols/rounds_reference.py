@@ -68,7 +68,7 @@ def for_seconds(seconds):
     return lambda begin, received, ends: [r + seconds for r in received]
 
 
-def grouped(groups, durations, links, local_rounds=1, central_seconds=0.0, receive=(0.0, 0.0), send=(0.0, 0.0)):
+def grouped(groups, durations, links, local_rounds=1, receive=(0.0, 0.0), send=(0.0, 0.0)):
     """Groups that wait within, and not for each other; the lower of two groups comes first.
 
     `receive` and `send` are the seconds of each group's messages from the central server and to it.
@@ -82,7 +82,7 @@ def grouped(groups, durations, links, local_rounds=1, central_seconds=0.0, recei
             for unit in range(first, first + local_rounds):
                 messages = [2 * links.latency[w] + links.download[w] + links.upload[w] for w in group]
                 now += max(m + durations[unit, w] for m, w in zip(messages, group, strict=True))
-            now += central_seconds + send[g]
+            now += send[g]
             pushes.append((now, g, first))
             begins.append(begin)
         out = min(out, now)
@@ -138,7 +138,7 @@ def tree(num_children, num_layers, num_needed, load, durations, links):
     return Expected(commits, now)
 
 
-def coded_groups(groups, codes, durations, links, central_seconds=0.0, receive=(0.0, 0.0), send=(0.0, 0.0)):
+def coded_groups(groups, codes, durations, links, receive=(0.0, 0.0), send=(0.0, 0.0)):
     """Groups with codes: each stops when what its members have done covers all chunks, and waits for no other group."""
     num_units = durations.shape[0]
     load = max(code.assignment.load for code in codes)
@@ -160,7 +160,7 @@ def coded_groups(groups, codes, durations, links, central_seconds=0.0, receive=(
                     stop, done = at, reached
                     break
             messages = [links.latency[w] + links.upload[w] for w, n in zip(group, done, strict=True) if n]
-            end = now + receive[g] + (stop + max(messages, default=0.0) + central_seconds) + send[g]
+            end = now + receive[g] + (stop + max(messages, default=0.0)) + send[g]
             pushes.append((end, g, first, now, done))
             now = end
         out = min(out, now)

@@ -260,14 +260,18 @@ CASES = {
     ),
     "grouped": Case(lambda w: P.grouped(groups=halves(w)), mean, grouped()),
     "grouped change": Case(
-        lambda w: P.grouped(groups=halves(w), num_local_steps=2, merge="change", central_seconds=0.75),
+        lambda w: P.grouped(groups=halves(w), num_local_steps=2, merge="change"),
         mean,
-        grouped(local_rounds=2, central_seconds=0.75),
+        grouped(local_rounds=2, send=(0.75, 0.75)),
+        servers=Network(upload=0.75),
     ),
     "grouped coded": Case(
-        lambda w: P.grouped(groups=halves(w), code=codes_of_halves(w), central_seconds=0.5),
+        lambda w: P.grouped(groups=halves(w), code=codes_of_halves(w)),
         lambda w, e, parts: [len(parts) / w / 2] * len(parts),
-        lambda d, links: loops.coded_groups(halves(d.shape[1]), codes_of_halves(d.shape[1]), d, links, 0.5),
+        lambda d, links: loops.coded_groups(
+            halves(d.shape[1]), codes_of_halves(d.shape[1]), d, links, send=(0.5, 0.5)
+        ),
+        servers=Network(upload=0.5),
     ),
     "grouped elastic": Case(
         lambda w: P.grouped(groups=halves(w), num_local_steps=3, merge="elastic", moving_rate=0.5),
@@ -287,9 +291,10 @@ CASES = {
         servers=FAR,
     ),
     "halos": Case(
-        lambda w: P.halos(groups=halves(w), num_local_steps=1, num_contributions=2, central=FAR),
+        lambda w: P.halos(groups=halves(w), num_local_steps=1, num_contributions=2),
         REGIONS["halos"].weight,
         REGIONS["halos"].run,
+        servers=FAR,
     ),
     "halos at once": Case(
         lambda w: P.halos(groups=halves(w), num_local_steps=2, num_contributions=3),
@@ -297,11 +302,10 @@ CASES = {
         REGIONS["halos at once"].run,
     ),
     "halos dynamic": Case(
-        lambda w: P.halos(
-            groups=halves(w), num_local_steps=3, num_contributions=1, central=Network(0.25), dynamic=True
-        ),
+        lambda w: P.halos(groups=halves(w), num_local_steps=3, num_contributions=1, dynamic=True),
         REGIONS["halos dynamic"].weight,
         REGIONS["halos dynamic"].run,
+        servers=Network(0.25),
     ),
     "halos servers": Case(
         lambda w: P.halos(groups=halves(w), num_local_steps=2, num_contributions=1),

@@ -111,19 +111,6 @@ CALLS = {
     "merge > 1": (lambda: regions(merge_weight=1.5), "merge_weight must be .*1; got 1.5"),
     "no regional": (lambda: regions(regional=0.2), "regional must be an optax.GradientTrans.*; got 0.2"),
     "room < K": (lambda: regions(max_pushes=1), "max_pushes must be .* at least 2; got 1. A commit has"),
-    "no central": (lambda: regions(central=0.5), "central must be a Network; got 0.5. Use .*constant_network"),
-    "central of others": (
-        lambda: regions(central=stragglers.Network(upload=np.ones(3))),
-        r"upload of central must be a number, or one for each of 2 groups; got shape \(3,\)",
-    ),
-    "endless central": (
-        lambda: regions(central=stragglers.Network(latency=math.inf)),
-        "latency of central must be .*finite; got inf",
-    ),
-    "a shared central link": (
-        lambda: regions(central=stragglers.Network(server=1.0)),
-        "central must have a link of its own for each group; got server=1.0.*Say latency",
-    ),
     "HALoS of other workers": (
         lambda: regions()(np.ones((4, 2), np.float32)),
         "groups of 3 workers, the durations have 2 columns",
@@ -343,7 +330,6 @@ NUMBERS = {
     "anytime_minibatch": lambda value: P.anytime_minibatch(seconds=value),
     "dssp": lambda value: P.dssp(weight=value),
     "elastic_averaging": lambda value: P.elastic_averaging(num_local_steps=1, moving_rate=value),
-    "grouped, central": lambda value: P.grouped(groups=[[0, 1]], central_seconds=value),
     "grouped, rate": lambda value: P.grouped(groups=[[0, 1]], merge="elastic", moving_rate=value),
     "progressive_groups, factor": lambda value: P.progressive_groups(factor=value),
     "progressive_groups, no_delay": lambda value: P.progressive_groups(no_delay=value),

@@ -107,19 +107,6 @@ def test_groups_of_one_are_asynchronous_workers_along_both_ways(name, x64):
         np.testing.assert_array_equal(found.finish[sent], (found.send_start + 0.75)[sent])
 
 
-def test_halos_takes_the_time_of_the_run_or_its_own(x64):
-    durations, near = random_durations(2), Network(0.125)
-    of_run, of_protocol = (
-        quick(
-            P.halos(groups=halves(W), num_local_steps=1, num_contributions=2, central=central),
-            durations,
-            near._replace(servers=servers),
-        )
-        for central, servers in ((None, FAR), (FAR, None))
-    )
-    assert_same(of_run, of_protocol)
-
-
 def test_who_has_no_servers_of_groups_sends_nothing_along_it():
     durations, network = random_durations(0).astype(np.float32), Network(0.25)
     for of_workers in (network, network._replace(service=0.5)):
@@ -196,20 +183,6 @@ BAD = {
     "a link that members share": (
         lambda: P.progressive_groups()(D, Network(server=1.0, servers=Network(0.5))),
         "not simulated under progressive_groups where those of workers share a link.*servers and server of",
-    ),
-    "said twice": (
-        lambda: P.halos(groups=GROUPS, num_local_steps=1, num_contributions=1, central=FAR)(D, Network(servers=FAR)),
-        "must be said once; got servers of the network, and central of the protocol",
-    ),
-    "said twice, grouped": (
-        lambda: P.grouped(groups=GROUPS, central_seconds=0.5)(D, Network(servers=FAR)),
-        "must be said once; got servers of the network, and central_seconds of the protocol",
-    ),
-    "said twice, coded": (
-        lambda: P.grouped(groups=[[0, 1, 2]], code=codes.uncoded(3), central_seconds=1.0)(
-            D, Network(servers=Network())
-        ),
-        "must be said once; got servers of the network, and central_seconds of the protocol",
     ),
     "absences": (
         lambda: P.grouped(groups=GROUPS)(

@@ -36,8 +36,9 @@ def test_a_worked_example():
     A message takes 0.5 s, the exchange with the central server too: pushes each 3 s, and each 5 s.
     """
     pair, alone = codes.partial(assignments.cyclic(2, load=2)), codes.uncoded(1, load=2)
-    protocol = protocols.grouped(groups=((0, 1), (2,)), code=(pair, alone), central_seconds=0.5)
-    s = protocol(jnp.broadcast_to(jnp.asarray([1.0, 3.0, 2.0]), (6, 3)), Network(upload=0.5))
+    protocol = protocols.grouped(groups=((0, 1), (2,)), code=(pair, alone))
+    network = Network(upload=0.5, servers=Network(upload=0.5))
+    s = protocol(jnp.broadcast_to(jnp.asarray([1.0, 3.0, 2.0]), (6, 3)), network)
     inf = math.inf
     np.testing.assert_allclose(s.time, [3, 5, 6, 9, inf, inf])
     assert float(s.horizon) == 9.0
@@ -130,8 +131,8 @@ def test_a_replay_a_batch_of_seeds_and_one_program(trained, x64):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", some([3], [4, 5]))
 def test_a_record_keeps_its_promise_and_a_damaged_one_does_not(seed):
-    protocol = protocols.grouped(groups=GROUPS, code=CODES, central_seconds=0.25)
-    network = stragglers.Network(upload=0.5, download=0.125)
+    protocol = protocols.grouped(groups=GROUPS, code=CODES)
+    network = stragglers.Network(upload=0.5, download=0.125, servers=stragglers.Network(upload=0.25))
     schedule = jax.tree.map(np.asarray, protocol(jnp.asarray(drawn(seed, 6), jnp.float32), network))
     promise = protocol.specification(W)
     assert protocols.check(schedule, promise)

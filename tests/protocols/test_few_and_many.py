@@ -45,9 +45,9 @@ def schedules(name, few, monkeypatch, num_seeds):
     Those of many are compiled as a run does.
     """
     monkeypatch.setattr(turn_queue, "MAX_FEW_WORKERS", few)
-    protocol = CASES[name].make(SHAPE[1])
+    protocol, network = CASES[name].make(SHAPE[1]), NETWORK._replace(servers=CASES[name].servers)
     options = {} if few else compiler_options.small_operations()
-    schedule = jax.jit(lambda durations: protocol.schedule(durations, NETWORK), compiler_options=options)
+    schedule = jax.jit(lambda durations: protocol.schedule(durations, network), compiler_options=options)
     drawn = [draw(n, SHAPE, 0.05 * (n == 2)) for n in range(num_seeds) for draw in (random_durations, tied_durations)]
     yield from map(schedule, drawn)
     yield jax.vmap(schedule)(np.stack(drawn))

@@ -22,7 +22,7 @@ KEY = jax.random.key(3)
 def quick(made, durations, network=None):
     """The schedule, by a program that is compiled fast, in numpy arrays."""
     run = jax.jit(made.schedule, compiler_options=table.quick())
-    return jax.tree.map(np.asarray, run(jnp.asarray(durations), network or Network()))
+    return jax.tree.map(np.asarray, run(jnp.asarray(durations), (network or Network()).validated()))
 
 
 def parts_in_order(schedule, commit):
@@ -76,9 +76,9 @@ def test_groups_that_exchange_each_push_at_once_and_take_all_over_are_asynchrono
 
 def test_members_share_the_link_of_their_own_group(x64):
     """The pushes of each group are those of an asynchronous server of its own."""
-    made = P.halos(groups=halves(W), num_local_steps=1, num_contributions=2, central=FAR)
+    made = P.halos(groups=halves(W), num_local_steps=1, num_contributions=2)
     durations, links = random_durations(2), random_links(2, server=0.5)
-    network = Network(*(np.asarray(x) for x in links[:3]), np.asarray(links.server))
+    network = Network(*(np.asarray(x) for x in links[:3]), np.asarray(links.server), servers=FAR)
     found = quick(made, durations, network)
     horizon = np.inf
     for group in halves(W):
@@ -96,18 +96,22 @@ def test_members_share_the_link_of_their_own_group(x64):
 
 
 def test_service_is_latency_towards_the_server(x64):
-    made = P.halos(groups=halves(W), num_local_steps=1, num_contributions=2, central=FAR)
+    made = P.halos(groups=halves(W), num_local_steps=1, num_contributions=2)
     with_service, slower = (
         quick(made, random_durations(3), network)
-        for network in (Network(0.25, 0.5, 0.125, service=0.5), Network(0.25, 1.0, 0.125))
+        for network in (Network(0.25, 0.5, 0.125, service=0.5, servers=FAR), Network(0.25, 1.0, 0.125, servers=FAR))
     )
     assert commits_of(with_service) == commits_of(slower)
 
 
 def test_slow_messages_between_servers_hold_up_no_worker(x64):
     near, far = (
-        quick(P.halos(groups=halves(W), num_local_steps=1, num_contributions=2, central=central), random_durations(4))
-        for central in (None, FAR)
+        quick(
+            P.halos(groups=halves(W), num_local_steps=1, num_contributions=2),
+            random_durations(4),
+            Network(servers=servers),
+        )
+        for servers in (None, FAR)
     )
     np.testing.assert_array_equal(near.finish, far.finish)
     assert (far.time[0] > near.time[0]) and np.isfinite(far.time).sum() < np.isfinite(near.time).sum()
@@ -116,14 +120,14 @@ def test_slow_messages_between_servers_hold_up_no_worker(x64):
 
 
 def with_room_for(max_pushes):
-    return P.halos(groups=halves(W), num_local_steps=1, num_contributions=2, central=FAR, max_pushes=max_pushes)
+    return P.halos(groups=halves(W), num_local_steps=1, num_contributions=2, max_pushes=max_pushes)
 
 
 GOLDEN_DURATIONS = np.array([[1.0, 1.5, 3.0], [1.0, 4.0, 3.0]] + [[1.0, 1.5, 3.0]] * 6)
 
 
 def test_a_commit_of_more_pushes_than_there_is_room_for_shows(x64):
-    enough, too_little = (quick(with_room_for(room), GOLDEN_DURATIONS) for room in (5, 4))
+    enough, too_little = (quick(with_room_for(room), GOLDEN_DURATIONS, Network(servers=FAR)) for room in (5, 4))
     assert enough.worker.shape == (T * W // 2, 5) and enough.horizon == 8
     assert commits_of(enough) == commits_of(table.schedule("halos", GOLDEN_DURATIONS))
     assert np.isnan(too_little.horizon)
@@ -132,7 +136,7 @@ def test_a_commit_of_more_pushes_than_there_is_room_for_shows(x64):
 @pytest.mark.slow
 def test_a_commit_of_more_pushes_than_there_is_room_for_is_refused(x64):
     with pytest.raises(ValueError, match="max_pushes must be the most pushes .*; got 4, and there are 5. Raise it"):
-        with_room_for(4)(jnp.asarray(GOLDEN_DURATIONS))
+        with_room_for(4)(jnp.asarray(GOLDEN_DURATIONS), Network(servers=FAR))
 
 
 @pytest.mark.parametrize("options", [{"max_pushes": 2**31 - 1}, {"num_contributions": 2**31 - 1}], ids=str)
