@@ -282,6 +282,8 @@ def _weight_of_commits(schedule: Schedule, window: Window | WholeRounds, weight_
 
 def _is_same_work_of_all(schedule: Schedule, num_workers: int) -> jax.Array:
     """bool[E]: whether a commit has one contribution of each worker, all of as many units (`work`); worker -1 pads."""
+    if schedule.worker.shape[1] < num_workers:  # no commit has room for all; else the arrays below would be larger
+        return jnp.zeros(schedule.time.shape, bool)
     worker_or_dropped = jnp.where(schedule.worker >= 0, schedule.worker, num_workers)  # int[E, C]; W is no worker
     num_contributions_of_worker = jax.vmap(  # int[E, W]
         lambda workers_of_commit: jnp.zeros(num_workers, jnp.int32).at[workers_of_commit].add(1, mode="drop")
