@@ -37,9 +37,15 @@ def units_of_measured_step(scheme: Scheme, num_workers: int) -> tuple[int, float
 
 
 def num_warmup_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
-    """The steps that are simulated before a block; none where everybody begins anew at every commit."""
+    """The steps that are simulated before a block; none where everybody begins anew at every commit.
+
+    But as many as the scheme says, and half a ramp of the window at least, if it says a number.
+    """
     begins_anew = _all_begin_anew_at_commits(scheme.protocol, num_workers)
-    return scheme.warmup_steps if begins_anew else max(scheme.warmup_steps, block_steps)
+    if begins_anew and scheme.warmup_steps == 0:
+        return 0
+    least_steps = _half_a_ramp_in_steps(scheme, num_workers, block_steps)
+    return max(scheme.warmup_steps, least_steps if begins_anew else max(block_steps, least_steps))
 
 
 def num_cooldown_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
@@ -47,9 +53,14 @@ def num_cooldown_steps(scheme: Scheme, num_workers: int, block_steps: int) -> in
     if num_warmup_steps(scheme, num_workers, block_steps) == 0:
         return 0
     units_per_step, _ = units_of_measured_step(scheme, num_workers)
-    round_units = scheme.protocol.round_units
-    half_a_ramp = -(-ramp_units(block_steps * units_per_step, round_units) // (2 * units_per_step))
-    return half_a_ramp + max(_COOLDOWN_STEPS, 2 * round_units // units_per_step)
+    late_steps = max(_COOLDOWN_STEPS, 2 * scheme.protocol.round_units // units_per_step)
+    return _half_a_ramp_in_steps(scheme, num_workers, block_steps) + late_steps
+
+
+def _half_a_ramp_in_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
+    """The steps of half a ramp of the window (`gcjax.advice.windows`), rounded up."""
+    units_per_step, _ = units_of_measured_step(scheme, num_workers)
+    return -(-ramp_units(block_steps * units_per_step, scheme.protocol.round_units) // (2 * units_per_step))
 
 
 def _all_begin_anew_at_commits(protocol: Protocol, num_workers: int) -> bool:

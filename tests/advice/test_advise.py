@@ -266,6 +266,17 @@ def test_batches_of_blocks_give_the_same_as_all_at_once(monkeypatch):
     assert batches.batches_of_blocks(scheme, seconds.shape, first_steps(40, 16), 16).blocks_per_batch == 7
 
 
+def test_a_short_warmup_is_as_long_as_the_window_needs():
+    seconds = np.random.default_rng(6).gamma(4.0, size=(64, 3))
+    short, none = (
+        Scheme("stsyn", "", protocols.stsyn(num_local_steps=1, num_waited=3), warmup_steps=n) for n in (1, 0)
+    )
+    assert (batches.num_warmup_steps(short, 3, 16), batches.num_warmup_steps(none, 3, 16)) == (2, 0)
+    with_ramps, whole = (simulation.block_sums(scheme, seconds, first_steps(64, 16), 16) for scheme in (short, none))
+    for sums in (with_ramps, whole):
+        assert sums.seconds.sum() / sums.effective_steps.sum() == pytest.approx(seconds.max(axis=1).mean(), rel=2e-2)
+
+
 def test_schemes_whose_schedules_would_be_too_large_are_left_out(monkeypatch):
     groups = Scheme("progressive_groups", "", protocols.progressive_groups())
     shape, blocks = (64, 1000), (np.arange(64), 16)
