@@ -26,17 +26,18 @@ class Ramp(NamedTuple):
 
     def height(self, time: jax.Array) -> jax.Array:
         """The value, from 0 to 1, at each moment (seconds)."""
-        return ((time - self.begin) / self._length).clip(0, 1)
+        return jnp.where(time >= self.end, 1, (time - self.begin).clip(0) / self._divisor)
 
     def integral(self, time: jax.Array) -> jax.Array:
         """The integral up to each moment, in seconds."""
-        position = (time - self.begin) / self._length
-        return self._length * jnp.where(position < 1, position.clip(0) ** 2 / 2, position - 0.5)
+        since_begin = (time - self.begin).clip(0)
+        return jnp.where(time >= self.end, time - self.middle, since_begin**2 / (2 * self._divisor))
 
     @property
-    def _length(self) -> jax.Array:
-        """Seconds, above 0."""
-        return jnp.maximum(self.end - self.begin, jnp.finfo(self.end.dtype).tiny)
+    def _divisor(self) -> jax.Array:
+        """The length in seconds; 1 if that is 0, where nothing lies in between."""
+        length = self.end - self.begin
+        return jnp.where(length > 0, length, 1)
 
 
 class Window(NamedTuple):

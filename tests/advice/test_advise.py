@@ -266,6 +266,13 @@ def test_batches_of_blocks_give_the_same_as_all_at_once(monkeypatch):
     assert batches.batches_of_blocks(scheme, seconds.shape, first_steps(40, 16), 16).blocks_per_batch == 7
 
 
+def test_workers_whose_steps_take_no_time_for_a_while_have_finite_seconds():
+    seconds = one_slow_worker()
+    seconds[10:18, 0] = 0.0
+    advice = advise(seconds, schemes={"asp": protocols.asp(), "H=40": protocols.async_local_sgd(num_local_steps=40)})
+    assert all(np.isfinite(value) and value > 0 for row in advice.schemes for value in row.seconds)
+
+
 def test_a_short_warmup_is_as_long_as_the_window_needs():
     seconds = np.random.default_rng(6).gamma(4.0, size=(64, 3))
     short, none = (Scheme("bsp", "", protocols.bsp(), warmup_steps=number) for number in (1, 0))
@@ -503,6 +510,9 @@ def test_a_window_rises_and_falls_and_its_integral_is_its_length():
     assert jax.jit(window.weight)(moments).tolist() == [0, 0.5, 1, 0.75, 0, 0]
     starts, stops = jnp.array([0.0, 0.0, 3.0, 6.0, 1.0]), jnp.array([10.0, 2.5, 4.0, 9.0, jnp.inf])
     assert jax.jit(window.weighted_seconds)(starts, stops).tolist() == [3.5, 0.125, 1, 0.25, 0]
+    steps = Window(Ramp(jnp.float32(2), jnp.float32(2)), Ramp(jnp.float32(5), jnp.float32(5)))  # of no length
+    assert jax.jit(steps.weight)(moments).tolist() == [0, 1, 1, 0, 0, 0]
+    assert jax.jit(steps.weighted_seconds)(starts, stops).tolist() == [3, 0.5, 1, 0, 0]
     whole = WholeRounds(jnp.float32(5))
     assert jax.jit(whole.weight)(jnp.array([0.0, 1.0, 5.0, 6.0])).tolist() == [0, 1, 1, 0]
     assert jax.jit(whole.weighted_seconds)(jnp.array([1.0, 4.0]), jnp.array([3.0, 9.0])).tolist() == [2, 1]
