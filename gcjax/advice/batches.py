@@ -39,13 +39,16 @@ def units_of_measured_step(scheme: Scheme, num_workers: int) -> tuple[int, float
 def num_warmup_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
     """The steps that are simulated before a block; none where everybody begins anew at every commit.
 
-    But as many as the scheme says, and half a ramp of the window at least, if it says a number.
+    But as many as the scheme says, and half a ramp of the window at least, if it says a number. Where a code's rounds
+    overlap they are twice as many as are under way at a time, or more.
     """
     begins_anew = _all_begin_anew_at_commits(scheme.protocol, num_workers)
     if begins_anew and scheme.warmup_steps == 0:
         return 0
     least_steps = _half_a_ramp_in_steps(scheme, num_workers, block_steps)
-    return max(scheme.warmup_steps, least_steps if begins_anew else max(block_steps, least_steps))
+    if not begins_anew:
+        least_steps = max(block_steps, least_steps, 2 * _rounds_under_way(scheme.protocol, num_workers))
+    return max(scheme.warmup_steps, least_steps)
 
 
 def num_cooldown_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
@@ -53,8 +56,20 @@ def num_cooldown_steps(scheme: Scheme, num_workers: int, block_steps: int) -> in
     if num_warmup_steps(scheme, num_workers, block_steps) == 0:
         return 0
     units_per_step, _ = units_of_measured_step(scheme, num_workers)
-    late_steps = max(_COOLDOWN_STEPS, 2 * scheme.protocol.round_units // units_per_step)
+    late_steps = max(
+        _COOLDOWN_STEPS,
+        2 * scheme.protocol.round_units // units_per_step,
+        _rounds_under_way(scheme.protocol, num_workers),
+    )
     return _half_a_ramp_in_steps(scheme, num_workers, block_steps) + late_steps
+
+
+def _rounds_under_way(protocol: Protocol, num_workers: int) -> int:
+    """Of a code whose rounds overlap, how many are under way at a time; 0 without one, or where that is not known."""
+    if code_of_messages(protocol) is None or protocol.max_staleness is None:
+        return 0
+    most = protocol.max_staleness(num_workers)
+    return int(most) + 1 if np.isfinite(most) else 0
 
 
 def _half_a_ramp_in_steps(scheme: Scheme, num_workers: int, block_steps: int) -> int:
@@ -123,8 +138,9 @@ def batches_of_blocks(
     entries = _entries_of_block(scheme.protocol, steps_of_blocks.shape[1] * units_per_step, num_workers, num_blocks)
     if entries > _MAX_ENTRIES_OF_BLOCK:
         raise ValueError(
-            f"the record of {num_workers} workers in a block of {block_steps} steps would have {entries // 1_000_000} "
-            "million entries"
+            f"the record of {num_workers} workers in a block of {block_steps} steps may have at most "
+            f"{_MAX_ENTRIES_OF_BLOCK // 1_000_000} million entries, and would have {entries // 1_000_000}. "
+            "Take shorter blocks, or fewer workers."
         )
     blocks_per_batch = min(num_blocks, max(1, _MAX_ENTRIES // entries))
     return Batches(units_per_step, unit_share, warmup_steps, cooldown_steps, steps_of_blocks, blocks_per_batch)

@@ -106,16 +106,17 @@ def first_steps(num_steps: int, block_steps: int) -> np.ndarray:
     """int64[blocks]: the first step of each block: one after the other, overlapping where there would be too few.
 
     From one to the next it is the length of a block, or so much of it as divides it, so that each step is in as many
-    blocks as any other; but where T is no multiple of that, some are in one block more.
+    blocks as any other; but where T is no multiple of that, some are in one block more. A length without a divisor for
+    some `MIN_BLOCKS` blocks, such as a prime number, is not divided: then some steps are in fewer blocks than others.
     """
-    longest_stride = max(1, num_steps // MIN_BLOCKS)
-    stride = block_steps if block_steps <= longest_stride else _largest_divisor(block_steps, longest_stride)
+    longest_strides = max(1, num_steps // MIN_BLOCKS), -(-num_steps // MIN_BLOCKS)
+    for longest_stride in longest_strides:
+        stride = next(divisor for divisor in range(longest_stride, 0, -1) if block_steps % divisor == 0)
+        if block_steps <= longest_stride or 2 * stride > longest_stride:
+            break
+    else:
+        stride = longest_strides[0]
     return np.arange(0, num_steps, stride)
-
-
-def _largest_divisor(number: int, limit: int) -> int:
-    """The largest divisor of a number that is at most the limit."""
-    return next(divisor for divisor in range(limit, 0, -1) if number % divisor == 0)
 
 
 def steps_of_blocks(

@@ -248,7 +248,7 @@ def workers(
       arguments: of `make_setup`, numbers and text.
       throttle: `(worker, unit) -> seconds` that a unit takes at least; can be imported by its name.
       security: the token and the certificate of the server.
-      patience: seconds for which a server that does not answer is looked for.
+      patience: of each, as in `work`.
       restart: whether a worker that is ended by a signal is started again.
       on_error: called, in another thread, once a worker ends with an error.
       is_needed: as in `processes`.

@@ -266,6 +266,15 @@ def test_batches_of_blocks_give_the_same_as_all_at_once(monkeypatch):
     assert batches.batches_of_blocks(scheme, seconds.shape, first_steps(40, 16), 16).blocks_per_batch == 7
 
 
+def test_the_warmup_of_rounds_that_overlap_is_longer_than_these():
+    seconds = np.random.default_rng(0).exponential(size=(256, 4)) + 0.5
+    jobs = protocols.m_sgc(4, burst=1, window=12, max_slow=1)
+    short, long = (advise(seconds, schemes={"m_sgc": jobs}, block_steps=steps).schemes for steps in (8, 32))
+    (in_short,), (in_long,) = ([row for row in rows if row.scheme.name == "m_sgc"] for rows in (short, long))
+    assert in_short.seconds.value == pytest.approx(in_long.seconds.value, rel=0.015)
+    assert in_short.mean_staleness.value == pytest.approx(in_long.mean_staleness.value, rel=0.01)
+
+
 def test_workers_whose_steps_take_no_time_for_a_while_have_finite_seconds():
     seconds = one_slow_worker()
     seconds[10:18, 0] = 0.0
@@ -285,7 +294,7 @@ def test_a_short_warmup_is_as_long_as_the_window_needs():
 def test_schemes_whose_schedules_would_be_too_large_are_left_out(monkeypatch):
     groups = Scheme("progressive_groups", "", protocols.progressive_groups())
     shape, blocks = (64, 1000), (np.arange(64), 16)
-    with pytest.raises(ValueError, match="record of 1000 workers in a block of 16 steps would have .* million entries"):
+    with pytest.raises(ValueError, match="record of 1000 workers in a block of 16 steps .* 40 million entries, and"):
         batches.batches_of_blocks(groups, shape, *blocks)
     assert batches.batches_of_blocks(Scheme("asp", "", protocols.asp()), shape, *blocks).blocks_per_batch > 50
     monkeypatch.setattr(batches, "_MAX_ENTRIES_OF_BLOCK", 1)
@@ -353,6 +362,8 @@ def test_starts_cover_a_trace_and_overlap_in_a_short_one():
     assert first_steps(512, 24).tolist() == list(range(0, 512, 8))
     times_covered = np.bincount(steps_of_blocks(first_steps(512, 24), 512, warmup_steps=0, block_steps=24).ravel())
     assert (times_covered == 3).all()
+    lengths = {1000: 128, 3900: 488, 5000: 632, 10_000: 1256, 20_000: 2504, 6400: 1601}  # the last one is prime
+    assert all(len(first_steps(num_steps, block_steps)) <= 130 for num_steps, block_steps in lengths.items())
     assert steps_of_blocks(np.array([0]), 10, warmup_steps=2, block_steps=3).tolist() == [[8, 9, 0, 1, 2]]
     around = steps_of_blocks(np.array([7]), 10, warmup_steps=1, block_steps=2, cooldown_steps=2)
     assert around.tolist() == [[6, 7, 8, 9, 0]]
