@@ -1,8 +1,8 @@
 """The table of everything that a user can name: assignments, codes, stopping rules, protocols, ...
 
-Each subpackage lists its own entries; nothing here knows a code or a protocol by name. What lies
-outside of this package comes by `register`, from a module that was imported: by the user, by a config file, or as an
-entry point of the group `gcjax.plugins` (see `gcjax.plugins`).
+Each subpackage lists its own entries; nothing here knows a code or a protocol by name. What lies outside of this
+package comes by `register`, from a module that was imported: by the user, by a config file, or as an entry point of the
+group `gcjax.plugins` (see `gcjax.plugins`).
 """
 
 import difflib

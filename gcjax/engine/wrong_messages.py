@@ -46,7 +46,11 @@ class WrongSenders(NamedTuple):
           batch_key: draws them; the same key and round, the same workers.
           round_number: a whole number, also traced.
           num_workers: W.
+
+        Raises:
+          ValueError: if there are more wrong senders than workers.
         """
+        _validate.integer("num_wrong", self.num_wrong, minimum=0, maximum=num_workers)
         key = jax.random.fold_in(batch_key, _KEY_OF_WRONG_SENDERS)
         if not self.persistent:
             key = jax.random.fold_in(key, round_number)

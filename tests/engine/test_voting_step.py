@@ -168,6 +168,8 @@ def test_bad_input():
     for code in (codes.cyclic_repetition(6, num_stragglers=2, rng_key=KEY), codes.uncoded(4, load=2), None):
         with pytest.raises(ValueError, match="groups that hold the same chunks"):
             engine.voting_value_and_grad(each, code, on)
+    with pytest.raises(ValueError, match="num_wrong must be a whole number between 0 and 5; got 6"):
+        who_is_wrong(num_rounds=2, num_workers=5, num_wrong=6)
     with pytest.raises(ValueError, match="scale must be above 0"):
         wrong_messages.reversed_gradient(0.0)
     with pytest.raises(ValueError, match="a load that divides the workers"):
