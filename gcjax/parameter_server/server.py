@@ -130,19 +130,19 @@ class Server:
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._is_done = threading.Event()
         self._has_checkpoints, self._says_end = checkpoints is not None, False
-        if checkpoints is not None:
-            self._recover(Path(checkpoints), checkpoint_every, sync_seconds)
-        self._check = OnlineCheck(setup, self._commits.log) if check else None
-        self._coordinator.rule_state.warm_up()
-        self._commits.warm_up()
         num_bytes = max(self._commits.updates.layout.num_bytes, self._commits.push_sizes[-1])
-        try:
-            self._listener: Listener = flight.listen(
-                address, self._on_connection, max_bytes=num_bytes, security=security
-            )
+        self._is_ready = False
+        self._listener: Listener = flight.listen(address, self._on_connection, max_bytes=num_bytes, security=security)
+        try:  # workers that come now wait, as long as it takes
+            if checkpoints is not None:
+                self._recover(Path(checkpoints), checkpoint_every, sync_seconds)
+            self._check = OnlineCheck(setup, self._commits.log) if check else None
+            self._coordinator.rule_state.warm_up()
+            self._commits.warm_up()
         except BaseException:
-            self._commits.close()
+            self._close_connections()
             raise
+        self._is_ready = True
         self.address = self._listener.address
 
     def run(self) -> LiveRun:
@@ -268,7 +268,9 @@ class Server:
                 self._members.note_arrival(connection, self._clock.machine_time())
                 if message.kind == "ping":  # answered here: its time is to be short
                     answer = {"kind": "pong", "now": self._clock.machine_time(), "lease": self._limits.lease}
-                    connection.send(Message({**answer, "identity": self.setup.identity}))
+                    connection.send(
+                        Message({**answer, "identity": self.setup.identity, "is_ready": self._is_ready})
+                    )
                 else:
                     self._events.put(_Event(connection, message))
             if self._says_end:

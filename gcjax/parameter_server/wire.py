@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-FORMAT = 3
+FORMAT = 4
 """The version of the messages; both sides must have the same."""
 
 

@@ -24,6 +24,8 @@ from gcjax.parameter_server.worker_turns import Order, WorkerTurns, next_message
 from gcjax.throttle import Throttle, no_throttle
 
 NUM_PINGS = 5
+SECONDS_BETWEEN_LOOKS = 0.1
+"""From one look whether the server is there, or ready, to the next."""
 
 
 class Report(NamedTuple):
@@ -57,8 +59,8 @@ def work(
       worker: its number, 0, ..., W - 1; one process each.
       throttle: `(worker, unit) -> seconds` that a unit takes at least, to stand for a slower device.
       security: the token and the certificate of the server.
-      patience: seconds for which a server at which nobody answers is looked for; also while it is started again, and
-        computes its last commits anew. One that answers and does not begin yet is waited for.
+      patience: seconds for which a server at which nobody answers is looked for, also until it is started again. One
+        that answers and does not begin yet is waited for, for example while it computes its last commits anew.
 
     Returns:
       What the worker has done.
@@ -85,7 +87,7 @@ def work(
         except Disconnected as error:
             if time.monotonic() > worker_process.last_connected_time + patience:
                 raise Disconnected(f"{error} It was looked for for {patience:g} s.") from None
-            time.sleep(0.1)
+            time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
 class _Worker:
@@ -210,8 +212,8 @@ class _Worker:
                 }
             )
         )
-        ping_times = []
-        for _ in range(NUM_PINGS):
+        ping_times: list[tuple[float, float, float]] = []
+        while len(ping_times) < NUM_PINGS:
             send_time = time.monotonic()
             connection.send(Message({"kind": "ping"}))
             # Orders come here if the server has not missed the last connection; after "ready" there will be new ones.
@@ -221,7 +223,11 @@ class _Worker:
                 return None
             if answer.kind == "refused":
                 raise (Disconnected if answer.header.get("may_try_again") else Refused)(answer.header["why"])
-            ping_times.append((send_time, float(answer.header["now"]), time.monotonic()))
+            self.last_connected_time = receive_time = time.monotonic()
+            if answer.header["is_ready"]:
+                ping_times.append((send_time, float(answer.header["now"]), receive_time))
+            else:  # it compiles, or goes on with an earlier run; its answers may take long
+                time.sleep(SECONDS_BETWEEN_LOOKS)
         connection.send(Message({"kind": "ready"}))
         return float(answer.header["lease"]), clock.clock_offset(ping_times)
 

@@ -47,7 +47,7 @@ class Connection:
 
     def receive(self):
         if "ready" not in self.sent and not self.is_done_before:
-            return Message({"kind": "pong", "now": 0.0, "lease": 1000.0})
+            return Message({"kind": "pong", "now": 0.0, "lease": 1000.0, "is_ready": True})
         if not self.messages:
             self.is_lost.set()
             raise Disconnected("gone")
@@ -233,6 +233,22 @@ def test_an_order_that_comes_before_a_worker_has_joined_again_is_none():
         early, wire.layout_of(jax.eval_shape(SETUP.task.init, SETUP.init_key))
     )
     assert early.sent == ["hello", *["ping"] * NUM_PINGS, "ready"]
+
+
+def test_answers_of_a_server_that_is_not_ready_say_nothing_of_its_clock():
+    class NotReady(Connection):
+        """Its first three answers are of another clock."""
+
+        def receive(self):
+            answer = super().receive()
+            if self.sent.count("ping") <= 3 and answer.kind == "pong":
+                return Message({**answer.header, "now": 1e6, "is_ready": False})
+            return answer
+
+    connection = NotReady(Message({"kind": "end"}))
+    _, offset = _Worker(SETUP, 0, lambda worker, unit: 0.0)._join_server(connection)
+    assert connection.sent == ["hello", *["ping"] * (3 + NUM_PINGS), "ready"]
+    assert offset == pytest.approx(-time.monotonic(), abs=60)
 
 
 def test_a_refusal_that_comes_late_is_one():

@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,8 +20,10 @@ import pytest
 
 from gcjax import codes, engine, parameter_server, protocols
 from gcjax.codes import assignments
-from gcjax.parameter_server import recovery
+from gcjax.parameter_server import flight, recovery
+from gcjax.parameter_server.commits import Commits
 from gcjax.parameter_server.rule_state import first_view
+from gcjax.parameter_server.transport import Disconnected
 from gcjax.parameter_server.turn_log import Turn
 from gcjax.parameter_server.written_log import FILE_NAME, WrittenLog
 from gcjax.protocols.conformance.memberships import Membership
@@ -481,3 +484,44 @@ def test_workers_wait_for_a_server_that_something_else_has_ended(error, tmp_path
         second = Served(one, limits, checkpoints=tmp_path, address=address)
         assert len(second.end().loss) == 60
         assert [report.result().num_connections for report in reports] == [2] * NUM_WORKERS
+
+
+def test_workers_wait_for_a_server_that_still_computes_what_it_goes_on_with(tmp_path, monkeypatch):
+    """Longer than their patience, which is for one that does not answer; if it fails at that, it answers no more."""
+    one, address = setup(PROTOCOLS["asp"]), f"127.0.0.1:{free_port()}"
+    computes, may_go_on, warm_up = threading.Event(), threading.Event(), Commits.warm_up
+
+    def slow_warm_up(commits):
+        computes.set()
+        assert may_go_on.wait(60)
+        warm_up(commits)
+
+    monkeypatch.setattr(Commits, "warm_up", slow_warm_up)
+
+    def serve():
+        limits = parameter_server.Limits(20, seconds=60.0)
+        return parameter_server.Server(one, limits, address=address, checkpoints=tmp_path).run()
+
+    with ThreadPoolExecutor(NUM_WORKERS + 1) as threads:
+        run = threads.submit(serve)
+        assert computes.wait(60)
+        reports = [
+            threads.submit(parameter_server.work, one, address, worker=worker, patience=0.2)
+            for worker in range(NUM_WORKERS)
+        ]
+        time.sleep(2.0)
+        assert not any(report.done() for report in reports)
+        may_go_on.set()
+        assert len(run.result().loss) == 20
+        assert [report.result().num_connections for report in reports] == [1] * NUM_WORKERS
+
+
+def test_a_server_that_cannot_go_on_answers_no_more(tmp_path):
+    live_run(PROTOCOLS["asp"], 8, checkpoints=tmp_path)
+    limits, address = parameter_server.Limits(9), f"127.0.0.1:{free_port()}"
+    with pytest.raises(ValueError, match=r"differs in\nrule: "):
+        other = setup(PROTOCOLS["ssp"])
+        parameter_server.Server(other, limits, address=address, checkpoints=tmp_path)
+    with pytest.raises(Disconnected, match="nobody answers"):
+        flight.connect(address, max_bytes=0)
+    parameter_server.Server(setup(PROTOCOLS["asp"]), limits, address=address, checkpoints=tmp_path).close()
