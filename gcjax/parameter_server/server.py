@@ -268,9 +268,7 @@ class Server:
                 self._members.note_arrival(connection, self._clock.machine_time())
                 if message.kind == "ping":  # answered here: its time is to be short
                     answer = {"kind": "pong", "now": self._clock.machine_time(), "lease": self._limits.lease}
-                    connection.send(
-                        Message({**answer, "identity": self.setup.identity, "is_ready": self._is_ready})
-                    )
+                    connection.send(Message({**answer, "identity": self.setup.identity, "is_ready": self._is_ready}))
                 else:
                     self._events.put(_Event(connection, message))
             if self._says_end:
