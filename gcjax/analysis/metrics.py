@@ -7,8 +7,8 @@ The time of a worker up to a moment is split in three, which add up to one:
 
 - computing: from `compute_start` to `compute_end`, whether or not the unit was cut off or used in the end;
   redundant chunks of a code are computing like any other;
-- communicating: receiving parameters (`start` to `compute_start`) and sending (`send_start` to `finish`), several at
-  once counted once, and as far as the worker does not compute at the same time;
+- communicating: receiving parameters (`start` to `compute_start`, or until the unit is cut off) and sending
+  (`send_start` to `finish`), several at once counted once, and as far as the worker does not compute at the same time;
 - waiting: everything else. A worker that has failed waits for as long as its unit would never have ended.
 """
 
@@ -29,7 +29,8 @@ class Costs(NamedTuple):
       computing: float[V], share of the workers' time; NaN at time 0, as the other shares.
       communicating: float[V], share of the workers' time.
       waiting: float[V], share of the workers' time.
-      chunks: float[V], chunks computed to the end, per worker. A chunk that was cut off counts as time only.
+      chunks: float[V], chunks that were not cut off, neither computing nor sending, per worker, by the end of
+        computing. One that was counts as time only.
       messages: float[V], what a worker has sent on average, in full gradients: d/L numbers are 1/L of one, and a
         compressed message its share of the bytes. It counts when it has arrived; a code's, when the commit that it
         belongs to happens.
@@ -80,9 +81,10 @@ def costs(
     compute_end = np.where(is_failed, host_schedule.compute_start, host_schedule.compute_end)
     computing_time = _time_within(host_schedule.compute_start, compute_end, moments)
     send_end = np.where(np.isfinite(host_schedule.send_start), host_schedule.finish, np.inf)  # inf: nothing is sent
+    receive_end = np.minimum(host_schedule.compute_start, host_schedule.compute_end)  # the latter if it was cut off
     busy_begin, busy_end = _disjoint_intervals(
         np.concatenate([host_schedule.compute_start, host_schedule.start, host_schedule.send_start]),
-        np.concatenate([compute_end, host_schedule.compute_start, send_end]),
+        np.concatenate([compute_end, receive_end, send_end]),
     )
     communicating_time = _time_within(busy_begin, busy_end, moments) - computing_time
     is_cut_off = ~np.isfinite(host_schedule.finish)
@@ -140,16 +142,16 @@ def is_stalled(schedule: Schedule, seconds: float = np.inf) -> bool:
 def _time_within(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """float[V] seconds: the length of all intervals [begin, end] together that lies before each of the V moments.
 
-    `begin` and `end` are arrays of one shape; an interval without an end (inf) has no length.
+    `begin` and `end` are arrays of one shape; an interval without a begin or an end (inf) has no length.
     """
-    end = np.where(np.isfinite(end), end, begin)  # so that their times since then cancel out
-    return _sum_of_times_since(begin, moments) - _sum_of_times_since(end, moments)
+    has_length = np.isfinite(begin) & np.isfinite(end)
+    return _sum_of_times_since(begin[has_length], moments) - _sum_of_times_since(end[has_length], moments)
 
 
 def _disjoint_intervals(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Intervals float64[n, W] of each worker without overlaps, which cover the same time: begins and ends.
 
-    An interval without an end (inf) has no length. Each begins where all that began before it have ended.
+    An interval without a begin or an end (inf) has no length. Each begins where all that began before it have ended.
     """
     has_length = np.isfinite(begin) & np.isfinite(end)
     begin, end = (np.where(has_length, times, np.inf).astype(np.float64) for times in (begin, end))
@@ -160,11 +162,8 @@ def _disjoint_intervals(begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray,
 
 
 def _sum_of_times_since(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """float[V]: for each of the V moments, the sum over all finite `times` of max(0, moment - time), all in seconds.
-
-    The shape of `times` does not matter.
-    """
-    sorted_times = np.sort(times[np.isfinite(times)].astype(np.float64))
+    """float[V]: for each of the V moments, the sum over all times [n] of max(0, moment - time), all in seconds."""
+    sorted_times = np.sort(times.astype(np.float64))
     cumulative_times = np.concatenate([[0.0], np.cumsum(sorted_times)])  # entry n: the sum of the first n
     num_times_until = np.searchsorted(sorted_times, moments, side="right")  # int[V]
     return moments * num_times_until - cumulative_times[num_times_until]

@@ -22,6 +22,8 @@ PROTOCOLS = {
     "frc": protocols.coded(codes.fractional_repetition(W, num_stragglers=1)),
     "partial": protocols.coded(codes.partial(assignments.cyclic(W, load=2))),
     "ignore": protocols.coded(codes.ignore_stragglers(W), stop=stopping.fastest(2)),
+    "k-sync": protocols.k_sync(num_contributions=2),
+    "cuts off": protocols.ringmaster(delay_threshold=2, cuts_off=True),
     "streaming": protocols.streaming_diloco(num_local_steps=2, num_fragments=2, overlap_steps=1),
 }
 
@@ -48,10 +50,10 @@ def by_loop(schedule, durations, moment):
                     schedule.finish,
                 )
             )
-            if np.isfinite(begin):
-                messages.append((start, begin))
-                if np.isfinite(durations[n, w]):
-                    units.append((begin, end))
+            if np.isfinite(min(begin, end)):
+                messages.append((start, min(begin, end)))
+            if np.isfinite(begin) and np.isfinite(durations[n, w]):
+                units.append((begin, end))
             if np.isfinite(send):
                 messages.append((send, finish))
             if np.isfinite(finish):
@@ -151,6 +153,17 @@ def test_cut_off_work_is_time_but_no_chunk():
     np.testing.assert_allclose(spent.messages, 3.0)
 
 
+def test_who_is_cut_off_while_receiving_has_received_and_not_computed():
+    durations = jnp.ones((12, 2))
+    away = stragglers.absences(workers=(1,), leave=(2.5,), join=(40.0,))  # worker 1 receives from 2.2 to 3.2 s
+    schedule = protocols.asp()(durations, stragglers.constant_network(download=1.0, upload=0.2), away)
+    spent = analysis.costs(schedule, np.asarray(durations), np.array([2.2, 10.0]))
+    # Worker 0 takes 2.2 s a unit, of which it computes 1 s.
+    np.testing.assert_allclose(spent.computing, [2 / 4.4, (1 + 4 + 0.2) / 20], rtol=1e-5)
+    np.testing.assert_allclose(spent.communicating, [2.4 / 4.4, (1.2 + 0.3 + 4 * 1.2 + 1) / 20], rtol=1e-5)
+    np.testing.assert_allclose(spent.waiting, [0, 7.5 / 20], atol=1e-6)
+
+
 def test_whole_worker_codes_send_only_when_all_is_done():
     late = jnp.asarray(np.tile([1.0, 1.0, 1.0, 1.5], (2, 1)), jnp.float32)
     for code, senders in (
@@ -199,7 +212,8 @@ def test_costs_are_those_of_a_loop_over_the_units(name, seed, failing):
     if failing:
         durations[2:, 0] = np.inf
     protocol = PROTOCOLS[name]
-    schedule = protocol(jnp.asarray(durations), NETWORK)
+    network = NETWORK._replace(download=jnp.asarray([0.2, 0.2, 0.2, 3.0]))  # who comes last may be cut off receiving
+    schedule = protocol(jnp.asarray(durations), network)
     moments = np.linspace(0.1, max(end_of(schedule), 0.2), 4)
     spent = analysis.costs(schedule, durations, moments, protocol.code)
     for i, moment in enumerate(moments):

@@ -23,7 +23,8 @@ def state_intervals(units: dict[str, np.ndarray], timeline_seconds: float) -> di
       timeline_seconds: how far the timeline goes.
     """
     compute_begin, compute_end = units["compute_start"], np.minimum(units["compute_end"], timeline_seconds)
-    receive_end = np.where(np.isfinite(compute_begin), compute_begin, units["start"])
+    receive_end = np.minimum(compute_begin, units["compute_end"])  # the latter if it was cut off before computing
+    receive_end = np.where(np.isfinite(receive_end), receive_end, units["start"])
     send_end = np.where(np.isfinite(units["send_start"]), units["finish"], np.nan)
     is_failed = units["failed"]
     is_cut_off = ~is_failed & ~np.isfinite(units["finish"])
