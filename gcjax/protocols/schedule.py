@@ -55,9 +55,10 @@ class Schedule(NamedTuple):
       start: float[T, W] seconds, when a unit begins: it asks for the parameters; inf if it never does.
       compute_start: float[T, W], when the parameters have arrived and computing begins.
       compute_end: float[T, W], when computing ends, or is cut off.
-      send_start: float[T, W], when sending begins; inf if the unit ends without a message of its own. A message carries
-        its unit and those before it that are in the same commit.
-      finish: float[T, W], when the unit's message has arrived, or it has ended without one; inf if it never ends.
+      send_start: float[T, W], when sending begins; inf if the unit ends without a message of its own, or it is cut off.
+        A message carries its unit and those before it that are in the same commit.
+      finish: float[T, W], when the unit's message has arrived, or it has ended without one; inf if it never ends, or it
+        or its message is cut off.
       read: int32[T, W], the version that the worker has read for a unit; where parameters are exchanged, the one that
         is read before it is pushed. -1 where nothing was read.
       horizon: float[], the time at which the first worker would begin a unit that was not sampled, or a turn of several

@@ -65,9 +65,10 @@ def check_protocol(
     On random durations and on ones with many ties, with units that never end and units of no length, with and without a
     network: commits are in order of time, and read only versions that are there, within the staleness that the protocol
     allows; each unit is used once at most, when it has arrived; nobody begins a unit before being free, or while
-    sending; weights are positive and add up to a mean; commits that do not happen are last. The schedule is that of the
-    protocol's specification. Besides: the types of the durations are kept, there is one program for all durations, it
-    gives the same bits again, and under `vmap`; durations that are no seconds are refused.
+    sending; messages take as long as the network says; weights are positive and add up to a mean; commits that do not
+    happen are last. The schedule is that of the protocol's specification. Besides: the types of the durations are kept,
+    there is one program for all durations, it gives the same bits again, and under `vmap`; durations that are no
+    seconds are refused. Links that are shared at the server are not tried.
 
     Args:
       protocol: what is checked.
@@ -141,7 +142,7 @@ def _broken_rule(protocol: Protocol, schedule: Schedule, case: Case) -> str:
     """The first rule that a schedule breaks; empty if it keeps to all."""
     try:
         check_structure(schedule, protocol)
-        check_every_rule(schedule, protocol, case.durations)
+        check_every_rule(schedule, protocol, case.durations, case.message_seconds)
     except ValueError as error:
         return _rule_without_advice(error)
     except ContractError as error:

@@ -15,13 +15,16 @@ from gcjax.testing.contract import require
 ROUNDING = 1e-9  # sums of the same numbers in another order
 
 
-def check_every_rule(schedule: Schedule, protocol: Protocol, durations: np.ndarray) -> None:
+def check_every_rule(
+    schedule: Schedule, protocol: Protocol, durations: np.ndarray, message_seconds: np.ndarray
+) -> None:
     """Raises a `ContractError` with the rule that a schedule in float64 breaks, and where.
 
     Args:
       schedule: of numpy arrays.
       protocol: that it is of.
       durations: float[T, W] seconds.
+      message_seconds: float[3, W]: latency, upload, download.
     """
     local = protocol.local  # what workers do with parameters of their own; None where they push gradients
     has_group_servers = local is not None and local.servers is not None
@@ -31,6 +34,7 @@ def check_every_rule(schedule: Schedule, protocol: Protocol, durations: np.ndarr
     _check_versions(schedule, protocol)
     _check_order(schedule, protocol)
     _check_seconds(schedule, protocol, durations)
+    _check_messages(schedule, protocol, message_seconds)
 
 
 def _check_padding(schedule: Schedule, *, weight_can_be_0: bool) -> None:
@@ -186,10 +190,38 @@ def _check_seconds(schedule: Schedule, protocol: Protocol, durations: np.ndarray
     _require_no_unit(is_too_short, seconds, durations, "a unit that is used must have taken as long as its duration")
 
 
-def _require_no_unit(is_bad: np.ndarray, seconds: Any, durations: np.ndarray, rule: str) -> None:
+def _check_messages(schedule: Schedule, protocol: Protocol, message_seconds: np.ndarray) -> None:
+    """Checks that messages take as long as the network says, at least; not of workers that average with each other.
+
+    That is of gradients and parameters to the server, of fragments the latency only; and of parameters from the server
+    where workers have none of their own: for each unit that reads another version than the one before it.
+    `message_seconds` are latency, upload and download, [W] each.
+    """
+    if protocol.local is not None and protocol.local.mixing is not None:
+        return
+    latency, upload, download = message_seconds
+    has_fragments = protocol.local is not None and protocol.local.fragments is not None
+    sending, receiving = (
+        np.where(np.isfinite(begin) & np.isfinite(end), end, np.inf) - np.where(np.isfinite(begin), begin, 0)
+        for begin, end in ((schedule.send_start, schedule.finish), (schedule.start, schedule.compute_start))
+    )  # [T, W] seconds each; inf if there is no such message
+    least_sending = np.broadcast_to(latency + (0 if has_fragments else upload), sending.shape)
+    is_too_short = sending < least_sending * (1 - ROUNDING) - ROUNDING
+    rule = "sending a message must take the latency and the upload of the network"
+    _require_no_unit(is_too_short, sending, least_sending, rule)
+    if protocol.local is not None:
+        return
+    previous_read = np.concatenate([np.full_like(schedule.read[:1], -1), schedule.read[:-1]])
+    least_receiving = np.where(schedule.read != previous_read, latency + download, 0)
+    is_too_short = receiving < least_receiving * (1 - ROUNDING) - ROUNDING
+    rule = "receiving parameters must take the latency and the download of the network"
+    _require_no_unit(is_too_short, receiving, least_receiving, rule)
+
+
+def _require_no_unit(is_bad: np.ndarray, seconds: Any, right_seconds: np.ndarray, rule: str) -> None:
     """Raises a `ContractError` with the rule and the first unit for which `is_bad bool[T, W]` holds."""
     if is_bad.any():
         unit, worker = np.argwhere(is_bad)[0]
-        actual_seconds, sampled_seconds = seconds[unit, worker], durations[unit, worker]
-        example = f"unit {unit} of worker {worker} takes {actual_seconds:g} s instead of {sampled_seconds:g} s"
+        wrong, right = seconds[unit, worker], right_seconds[unit, worker]
+        example = f"unit {unit} of worker {worker} takes {wrong:g} s instead of {right:g} s"
         require(False, f"{rule}; {example}")

@@ -1,6 +1,7 @@
 """From durations on which a protocol breaks a rule to the smallest ones that do it, as far as a few tries tell."""
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,9 @@ MAX_ENTRIES = 32  # that are tried
 def smallest_case(
     broken_rule_of: Callable[[Any], str], rule: str, case: Any, *, round_units: int = 1
 ) -> tuple[str, Any]:
-    """The broken rule and a case with fewer units and workers and simpler durations that still breaks one.
+    """The broken rule and a case with fewer units and workers and simpler durations that still breaks it.
+
+    That is the same rule but for numbers: a case of too few units for a protocol can break others.
 
     Args:
       broken_rule_of: `case -> rule`, the rule that a case breaks, in a sentence; empty if it breaks none.
@@ -20,22 +23,29 @@ def smallest_case(
       case: a named tuple `(durations float[T, W], message_seconds float[3, W])`: latency, upload, download.
       round_units: the units of each worker in a round.
     """
-    for smaller in _smaller_cases(case, round_units):
-        broken_rule = broken_rule_of(smaller)
-        if broken_rule:
-            rule, case = broken_rule, smaller
-            break
-    without_messages = case._replace(message_seconds=np.zeros_like(case.message_seconds))
-    broken_rule = broken_rule_of(without_messages) if case.message_seconds.any() else ""
-    if broken_rule:
-        rule, case = broken_rule, without_messages
+
+    def still_breaks(other: Any) -> bool:
+        """Whether another case breaks the same rule; it is then the case from now on."""
+        nonlocal rule, case
+        broken_rule = broken_rule_of(other)
+        if not broken_rule or _without_example(broken_rule) != _without_example(rule):
+            return False
+        rule, case = broken_rule, other
+        return True
+
+    any(still_breaks(smaller) for smaller in _smaller_cases(case, round_units))  # the first that does
+    if case.message_seconds.any():
+        still_breaks(case._replace(message_seconds=np.zeros_like(case.message_seconds)))
     for simplify in _simplifications(case):
-        simplified_case = case._replace(durations=simplify(case.durations))
-        is_unchanged = np.array_equal(simplified_case.durations, case.durations)
-        broken_rule = "" if is_unchanged else broken_rule_of(simplified_case)
-        if broken_rule:
-            rule, case = broken_rule, simplified_case
+        simplified_durations = simplify(case.durations)
+        if not np.array_equal(simplified_durations, case.durations):
+            still_breaks(case._replace(durations=simplified_durations))
     return rule, case
+
+
+def _without_example(rule: str) -> str:
+    """The rule without what follows on its first semicolon, and with # for each number."""
+    return re.sub(r"\d[\d.e+-]*", "#", rule.partition(";")[0])
 
 
 def _smaller_cases(case: Any, round_units: int) -> Iterator[Any]:

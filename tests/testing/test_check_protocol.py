@@ -73,6 +73,20 @@ BROKEN = {
         schedule_with(without_waiting),
         "before its worker has computed the one before; unit 1 of worker 0",
     ),
+    "messages take no time": (
+        BSP._replace(schedule=lambda d, n: BSP.schedule(d, n._replace(upload=0 * n.upload))),
+        "sending a message must take the latency and the upload .*; unit 0 of .* instead of .* with latency=",
+    ),
+    "parameters are there at once": (
+        ASP._replace(schedule=lambda d, n: ASP.schedule(d, n._replace(download=0 * n.download))),
+        "receiving parameters must take the latency and the download .*; unit 0 of .* instead of .* with latency=",
+    ),
+    "other mistakes with fewer units": (
+        schedule_with(
+            lambda s, d: only(s._replace(time=0.1 * s.time), "unit", lambda u: u + 9 * (len(d) < 3)),
+        ),
+        r"not come before what it uses; commit 0.* \[\[1\., 1\.\], \[1\., 1\.\], \[1\., 1\.\]\]",
+    ),
     "faster than sampled": (
         BSP._replace(schedule=lambda d, n: BSP.schedule(d * 0.5, n)),
         "as long as its duration; unit 0 of .* takes 0.5 s",
