@@ -6,7 +6,16 @@ from gcjax.stragglers.base import StragglerModel, sample_durations
 from gcjax.stragglers.bursty import bursty, is_bursty
 from gcjax.stragglers.failures import failed_count, failed_probability, failed_workers
 from gcjax.stragglers.heterogeneous import delayed, scaled, worker_speeds
-from gcjax.stragglers.iid import bimodal, constant, exponential, independent, pareto, shifted_exponential, weibull
+from gcjax.stragglers.iid import (
+    bimodal,
+    constant,
+    exponential,
+    independent,
+    lognormal,
+    pareto,
+    shifted_exponential,
+    weibull,
+)
 from gcjax.stragglers.markov import markov
 from gcjax.stragglers.network import Links, Network, constant_network, links
 from gcjax.stragglers.traces import (
@@ -31,6 +40,7 @@ TABLE: dict[str, Entry] = {
     "failed_count": Entry(failed_count, "Ramamoorthy et al. 2024"),
     "failed_probability": Entry(failed_probability),
     "failed_workers": Entry(failed_workers),
+    "lognormal": Entry(lognormal),
     "markov": Entry(markov, "Yang et al. 2019"),
     "pareto": Entry(pareto),
     "replay": Entry(replay),
@@ -74,6 +84,7 @@ __all__ = [
     "independent",
     "is_bursty",
     "links",
+    "lognormal",
     "markov",
     "pareto",
     "random_absences",

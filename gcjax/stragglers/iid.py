@@ -88,6 +88,20 @@ def shifted_exponential(*, shift: Parameter, mean: Parameter) -> StragglerModel:
 
 
 @comparable
+def lognormal(*, median: Parameter, sigma: Parameter) -> StragglerModel:
+    """Log-normal times: the logarithm of a time over the median is normal.
+
+    Args:
+      median: seconds; the mean is `median * exp(sigma^2 / 2)`.
+      sigma: the standard deviation of the logarithm.
+
+    Raises:
+      ValueError: if a parameter is not above zero and finite.
+    """
+    return independent(_lognormal_seconds, median=_above_zero("median", median), sigma=_above_zero("sigma", sigma))
+
+
+@comparable
 def pareto(*, minimum: Parameter, shape: Parameter) -> StragglerModel:
     """Pareto times, with a power-law tail: P(time > t) = (minimum / t)^shape.
 
@@ -156,6 +170,11 @@ def _exponential_seconds(rng_key: jax.Array, mean: jax.Array) -> jax.Array:
 def _shifted_exponential_seconds(rng_key: jax.Array, shift: jax.Array, mean: jax.Array) -> jax.Array:
     """The shift plus exponential draws of the given mean, float[W]."""
     return shift + mean * _standard_exponential_draws(rng_key, mean)
+
+
+def _lognormal_seconds(rng_key: jax.Array, median: jax.Array, sigma: jax.Array) -> jax.Array:
+    """Log-normal draws of the given median, float[W]; `sigma` is the standard deviation of the logarithm."""
+    return median * jnp.exp(sigma * jax.random.normal(rng_key, median.shape, median.dtype))
 
 
 def _pareto_seconds(rng_key: jax.Array, minimum: jax.Array, shape: jax.Array) -> jax.Array:

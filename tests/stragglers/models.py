@@ -20,6 +20,7 @@ MODELS = {
     "failed_workers": lambda x: stragglers.failed_workers(
         stragglers.exponential(mean=x), workers=(1, 3), latest_onset=6
     ),
+    "lognormal": lambda x: stragglers.lognormal(median=1.5, sigma=x),
     "markov": lambda x: stragglers.markov(
         probability=x / 4, persistence=0.9, slowdown=3.0, base=stragglers.exponential()
     ),

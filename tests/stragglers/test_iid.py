@@ -38,6 +38,12 @@ def test_shifted_exponential(shift, mean, seed):
     assert_follows(seconds, stats.expon(loc=shift, scale=mean))
 
 
+@given(median=POSITIVE, sigma=POSITIVE, seed=st.integers(0, 100))
+def test_lognormal(median, sigma, seed):
+    seconds = sample(stragglers.lognormal(median=median, sigma=sigma), seed)
+    assert_follows(seconds, stats.lognorm(sigma, scale=median))
+
+
 @given(minimum=POSITIVE, shape=POSITIVE, seed=st.integers(0, 100))
 def test_pareto(minimum, shape, seed):
     seconds = sample(stragglers.pareto(minimum=minimum, shape=shape), seed)
@@ -95,6 +101,7 @@ def test_independent_takes_a_users_own_distribution():
         (lambda: stragglers.exponential(mean=10**400), "mean must be a number that a float can be"),
         (lambda: stragglers.exponential(mean="slow"), "mean must be a number .* got 'slow'"),
         (lambda: stragglers.shifted_exponential(shift=-1.0, mean=1.0), "shift must be at least 0"),
+        (lambda: stragglers.lognormal(median=1.0, sigma=0.0), "sigma must be above 0"),
         (lambda: stragglers.pareto(minimum=1.0, shape=0.0), "shape must be above 0"),
         (lambda: stragglers.weibull(scale=0.0, shape=1.0), "scale must be above 0"),
         (

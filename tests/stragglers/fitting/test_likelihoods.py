@@ -62,6 +62,7 @@ def test_densities_are_those_of_scipy():
     expected = {
         "exponential": stats.expon(scale=scale),
         "shifted_exponential": stats.expon(loc=1.3 * scale, scale=scale),
+        "lognormal": stats.lognorm(1.3, scale=scale),
         "pareto": stats.pareto(1.3, scale=scale),
         "weibull": stats.weibull_min(1.3, scale=scale),
     }

@@ -38,6 +38,7 @@ INDEPENDENT = {
         stragglers.shifted_exponential(shift=2.0, mean=0.5),
         {"shifted_exponential.shift": 2.0, "shifted_exponential.mean": 0.5},
     ),
+    "lognormal": (stragglers.lognormal(median=2.0, sigma=0.8), {"lognormal.median": 2.0, "lognormal.sigma": 0.8}),
     "pareto": (stragglers.pareto(minimum=0.2, shape=2.5), {"pareto.minimum": 0.2, "pareto.shape": 2.5}),
     "weibull": (stragglers.weibull(scale=3.0, shape=0.7), {"weibull.scale": 3.0, "weibull.shape": 0.7}),
     "delayed(exponential)": (
@@ -65,7 +66,7 @@ def test_the_likeliest_shift_is_the_shortest_time(shortest):
     np.testing.assert_allclose(actual["shifted_exponential.mean"], seconds.mean() - shortest, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["exponential", "shifted_exponential", "pareto", "weibull"])
+@pytest.mark.parametrize("name", ["exponential", "shifted_exponential", "lognormal", "pareto", "weibull"])
 def test_a_factor_of_each_worker(name):
     model, expected = INDEPENDENT[name]
     actual = parameters(
@@ -73,11 +74,10 @@ def test_a_factor_of_each_worker(name):
     )
     factor = np.array(actual.pop("scaled.factor"))
     np.testing.assert_allclose(factor, FACTOR / np.median(FACTOR), rtol=0.15 if name == "weibull" else 0.1)
-    shape = {"shape"} & {parameter.partition(".")[2] for parameter in actual}
-    for parameter in shape:
-        np.testing.assert_allclose(actual[f"{name}.{parameter}"], expected[f"{name}.{parameter}"], rtol=0.05)
-    products = np.multiply.outer(factor, [value for key, value in actual.items() if not key.endswith("shape")])
-    truth = np.multiply.outer(FACTOR, [value for key, value in expected.items() if not key.endswith("shape")])
+    for parameter in {f"{name}.shape", f"{name}.sigma"} & set(actual):
+        np.testing.assert_allclose(actual.pop(parameter), expected[parameter], rtol=0.05)
+    products = np.multiply.outer(factor, list(actual.values()))
+    truth = np.multiply.outer(FACTOR, [expected[parameter] for parameter in actual])
     np.testing.assert_allclose(products, truth, rtol=0.15)
 
 
@@ -96,6 +96,7 @@ def test_times_that_were_not_measured_count_nowhere():
 BASES = {
     "exponential": (stragglers.exponential(mean=0.5), {"exponential.mean": 0.5}, 20.0),
     "shifted_exponential": (INDEPENDENT["shifted_exponential"][0], INDEPENDENT["shifted_exponential"][1], 3.0),
+    "lognormal": (stragglers.lognormal(median=2.0, sigma=0.2), {"lognormal.median": 2.0, "lognormal.sigma": 0.2}, 3.0),
     "pareto": (stragglers.pareto(minimum=0.2, shape=6.0), {"pareto.minimum": 0.2, "pareto.shape": 6.0}, 3.0),
     "weibull": (stragglers.weibull(scale=3.0, shape=5.0), {"weibull.scale": 3.0, "weibull.shape": 5.0}, 3.0),
 }
@@ -104,7 +105,7 @@ BASES = {
 SHARP = ("shifted_exponential", "pareto")  # slow units have a shortest time, so that the slowdown shows exactly
 
 
-@pytest.mark.slow("exponential", "pareto", "weibull")
+@pytest.mark.slow("exponential", "lognormal", "pareto", "weibull")
 @pytest.mark.parametrize("name", BASES)
 def test_hidden_states(name):
     base, expected, slowdown = BASES[name]

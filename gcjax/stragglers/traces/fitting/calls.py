@@ -9,7 +9,7 @@ from gcjax.stragglers.base import StragglerModel
 from gcjax.stragglers.bursty import bursty
 from gcjax.stragglers.failures import failed_count, failed_probability, failed_workers
 from gcjax.stragglers.heterogeneous import delayed, scaled, worker_speeds
-from gcjax.stragglers.iid import bimodal, constant, exponential, pareto, shifted_exponential, weibull
+from gcjax.stragglers.iid import bimodal, constant, exponential, lognormal, pareto, shifted_exponential, weibull
 from gcjax.stragglers.markov import markov
 
 _DIGITS = 9  # of a number in a config file: at least as many as float32 has
@@ -24,6 +24,7 @@ _FACTORIES: dict[str, Callable[..., StragglerModel]] = {
     "failed_probability": failed_probability,
     "failed_workers": failed_workers,
     "markov": markov,
+    "lognormal": lognormal,
     "pareto": pareto,
     "scaled": scaled,
     "shifted_exponential": shifted_exponential,

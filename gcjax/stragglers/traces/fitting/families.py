@@ -1,4 +1,4 @@
-"""Four families of times by maximum likelihood: exponential, shifted exponential, Pareto, Weibull.
+"""Five families of times by maximum likelihood: exponential, shifted exponential, log-normal, Pareto, Weibull.
 
 All are scale families: a time is `scale * z`, where z has a density with at most one parameter, `shape`. A fit has one
 scale for each of several groups of times and a shape that they share. Times have weights, for hidden states.
@@ -89,6 +89,18 @@ def _fit_pareto(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, f
     return minima, weights.sum() / max((weights * logarithms).sum(), weights.sum() / _LARGEST_SHAPE)
 
 
+def _fit_lognormal(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
+    """(scale float64[groups], shape) for float64[n, groups]: the scale is the median, the shape the deviation sigma.
+
+    The logarithm of a group's median is the mean of its times' logarithms, by weights; sigma squared is the mean
+    square of what is left, over all groups. There is a smallest sigma, for times that are all equal.
+    """
+    log_times = np.where(weights > 0, np.log(seconds), 0)
+    _, log_medians = _weights_and_means(log_times, weights)
+    variance = (weights * (log_times - log_medians) ** 2).sum() / weights.sum()
+    return np.exp(log_medians), max(math.sqrt(variance), 1 / _LARGEST_SHAPE)
+
+
 def _fit_shifted_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
     """The mean of each group's exponential part, float64[groups]; the shape is the shift over this mean, one for all.
 
@@ -162,6 +174,13 @@ FAMILIES = {
         lambda scale, shape: call("shifted_exponential", shift=shape * scale, mean=scale),
         num_shapes=1,
         has_shortest_time=True,
+    ),
+    "lognormal": Family(
+        _fit_lognormal,
+        lambda z, sigma: -np.log(z) - math.log(sigma * math.sqrt(2 * math.pi)) - (np.log(z) / sigma) ** 2 / 2,
+        lambda scale, sigma: call("lognormal", median=scale, sigma=sigma),
+        num_shapes=1,
+        has_shortest_time=False,
     ),
     "pareto": Family(
         _fit_pareto,
