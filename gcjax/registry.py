@@ -113,7 +113,9 @@ _subscribers: list[Subscriber] = []
 
 
 def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable[[Factory], Factory]:
-    """Makes a factory of your own known to config files, `gcjax list` and `gcjax check`.
+    """Makes a factory of your own known to config files, `gcjax list` and `gcjax check --schedule`.
+
+    A specification is known to `gcjax check NAME`, too.
 
     What it makes from equal arguments is equal then (see `gcjax.comparable`); otherwise it stays what it is.
 

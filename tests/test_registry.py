@@ -119,6 +119,12 @@ BROKEN = {
 }
 
 
+def test_check_says_of_a_protocol_without_a_specification_how_it_is_checked(capsys):
+    gcjax.register("protocol")(lazy)
+    assert cli.main(["check", "lazy"]) == 2
+    assert "'lazy', only a protocol of this name. Hold its schedules" in capsys.readouterr().err
+
+
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)

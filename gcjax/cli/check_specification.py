@@ -39,7 +39,12 @@ def specification_of_arguments(name: str, arguments: Sequence[str]) -> Specifica
     Raises:
       ValueError: if there is no such specification, or it does not take these parameters.
     """
-    entries = registry.kinds()["specification"].entries
+    entries, protocols = (registry.kinds()[kind].entries for kind in ("specification", "protocol"))
+    if name not in entries and name in protocols:
+        raise ValueError(
+            f"There is no specification '{name}', only a protocol of this name. Hold its schedules against its promise "
+            'with gcjax check --schedule CONFIG, or register what makes the promise: @gcjax.register("specification").'
+        )
     if name not in entries:
         raise ValueError(f"There is no specification '{name}'. {registry.nearest_names_sentence(name, entries)}")
     factory = entries[name].factory

@@ -82,7 +82,7 @@ def accepts(annotation: Any, value: Any) -> bool:
 def _accepts_generic(origin: Any, type_arguments: tuple[Any, ...], value: Any) -> bool:
     """Whether a value fits the annotation `origin[type_arguments]`, such as `dict[str, int]`; any fits an unknown one.
 
-    Of a list or a tuple all items are to be of the first of the types.
+    Of a list or a tuple all items are to be of the first of the types; a text is a sequence of texts only.
     """
     if origin is Callable:
         return callable(value)
@@ -93,6 +93,8 @@ def _accepts_generic(origin: Any, type_arguments: tuple[Any, ...], value: Any) -
         return all(accepts(key_type, key) and accepts(item_type, item) for key, item in value.items())
     if isinstance(value, (list, tuple)) and issubclass(origin, Sequence) and type_arguments:
         return all(accepts(type_arguments[0], item) for item in value)
+    if isinstance(value, str) and type_arguments and not accepts(type_arguments[0], value):
+        return False
     return _is_instance_or_unknown(value, origin)
 
 
