@@ -32,7 +32,7 @@ from gcjax.specifications.neighbours import d_psgd, hop, prague, sgp
 from gcjax.specifications.pipelined_coded import pipelined_coded
 from gcjax.specifications.reachability import Exploration, Step, explore, shown
 from gcjax.specifications.ringleader import ringleader
-from gcjax.specifications.rounds import adacomm, diloco, local_sgd
+from gcjax.specifications.rounds import adacomm, diloco, local_sgd, specification_of_rounds
 from gcjax.specifications.sr_sgc import sr_sgc
 from gcjax.specifications.stopped_rounds import anytime_minibatch, stsyn
 from gcjax.specifications.streaming_diloco import streaming_diloco
@@ -137,6 +137,7 @@ __all__ = [
     "ringmaster",
     "sgp",
     "shown",
+    "specification_of_rounds",
     "sr_sgc",
     "ssp",
     "ssp_cached",

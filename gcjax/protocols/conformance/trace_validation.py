@@ -22,7 +22,8 @@ from gcjax.protocols.conformance.step_programs import (
 )
 from gcjax.protocols.schedule import Schedule
 from gcjax.specifications import Specification, shown, with_members
-from gcjax.specifications.events import COMMIT, KINDS
+from gcjax.specifications.events import COMMIT, KINDS, Event
+from gcjax.wording import counted
 
 VIOLATIONS = ("arrival", "guarantee", "property", "membership")
 BLOCK_ENTRIES = 1 << 20
@@ -44,6 +45,7 @@ class Conformance(NamedTuple):
       unit: of the worker, or the commit of the server.
       before: the state before the step.
       after: the state after it.
+      record: what else the record shows of a commit, in words; empty for other events.
     """
 
     specification: Specification
@@ -55,6 +57,7 @@ class Conformance(NamedTuple):
     unit: int = -1
     before: Any = None
     after: Any = None
+    record: str = ""
 
     def __bool__(self) -> bool:
         """Whether every step is in the guarantee of its component, and the property holds throughout."""
@@ -71,7 +74,8 @@ class Conformance(NamedTuple):
             "membership": "is of a turn in which the worker did not take part, or not throughout",
         }[self.violated]
         what = f"{self.actor}: {self.action} {self.unit} at {self.time:g} s {why}, in {self.specification.name}."
-        return f"{what}\n  before: {shown(self.before)}\n  after:  {shown(self.after)}"
+        states = f"  before: {shown(self.before)}\n  after:  {shown(self.after)}"
+        return f"{what}\n{states}" + (f"\n  record: {self.record}" if self.record else "")
 
 
 def check(
@@ -214,4 +218,16 @@ def _counterexample(
         unit=int(event.commit if kind == COMMIT else unit),
         before=state,
         after=as_int32(step.after),
+        record=_commit_in_words(event) if kind == COMMIT else "",
     )
+
+
+def _commit_in_words(event: Event) -> str:
+    """What the record shows of the event of a commit: its units, and the messages that are in no commit."""
+    parts = [f"{counted(int(event.size), 'unit')} in the commit"]
+    if event.num_unused_messages:
+        messages = counted(int(event.num_unused_messages), "message")
+        parts.append(f"{messages} arrived since the commit before, in no commit with the unit they were sent with")
+    if event.num_skipped_messages:
+        parts.append(f"{counted(int(event.num_skipped_messages), 'earlier message')} of its workers in no commit")
+    return "; ".join(parts)
