@@ -12,6 +12,7 @@ import numpy as np
 
 from gcjax import registry
 from gcjax.config.arguments import GIVEN_BY_COMMAND, signature_of, types_of_union
+from gcjax.study import Tuning
 
 # Kind -> the line that names an entry: {0} is its selector in gin, {1} its name.
 _USE_LINES = {
@@ -34,6 +35,7 @@ _USE_LINES = {
     "experiment": "run.experiment = @{0}",
 }
 _SCHEDULE_USE_LINE = "sgd.learning_rate = @{0}()"
+_TUNING_USE_LINE = "protocol_map.tuning = @{0}()"
 
 # Parameter -> an example; these fit together. What is not here gets a value of the right type.
 _EXAMPLES = {
@@ -73,6 +75,7 @@ def lines(kind: str, name: str) -> list[str]:
     # An optimizer that returns a function, of the step.
     is_learning_rate_schedule = kind == "optimizer" and get_origin(signature.return_annotation) is Callable
     use_line = _SCHEDULE_USE_LINE if is_learning_rate_schedule else _USE_LINES[kind]
+    use_line = _TUNING_USE_LINE if signature.return_annotation is Tuning else use_line
     selector = _selector(kinds[kind], name)
     config_lines = _ConfigLines(kinds)
     config_lines.add_entry(selector, entry)
