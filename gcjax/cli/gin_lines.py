@@ -35,7 +35,7 @@ _USE_LINES = {
     "experiment": "run.experiment = @{0}",
 }
 _SCHEDULE_USE_LINE = "sgd.learning_rate = @{0}()"
-_TUNING_USE_LINE = "protocol_map.tuning = @{0}()"
+_TUNING_USE_LINE = "import experiments.protocols\nprotocol_map.tuning = @{0}()"
 
 # Parameter -> an example; these fit together. What is not here gets a value of the right type.
 _EXAMPLES = {
@@ -80,7 +80,11 @@ def lines(kind: str, name: str) -> list[str]:
     config_lines = _ConfigLines(kinds)
     config_lines.add_entry(selector, entry)
     config_lines.lines += [f"{parameter} = {value!r}" for parameter, value in entry.also_needs]
-    return [use_line.format(selector, name), *config_lines.lines, *_comments_on_defaults(selector, signature)]
+    return [
+        *use_line.format(selector, name).splitlines(),
+        *config_lines.lines,
+        *_comments_on_defaults(selector, signature),
+    ]
 
 
 class _ConfigLines:

@@ -603,9 +603,8 @@ def test_words():
     broken = str(check(without(found, 1, 0), promise("k_sync"))).splitlines()
     assert broken[0].startswith("server: commit 1 at ") and "is not a step that the server guarantees" in broken[0]
     assert broken[1].startswith("  before: version 1, read ") and broken[2].startswith("  after:  version 2, read ")
-    assert broken[3] == (
-        "  record: 1 unit in the commit; 1 message arrived since the commit before, in no commit with the unit they were "
-        "sent with"
+    assert broken[3].startswith(
+        "  record: 1 unit in the commit; 1 message arrived since the commit before, in no commit"
     )
     broken = str(check(changed(found, "version", (1, 0), 0), promise("k_sync")))
     assert "is not a step that the worker guarantees" in broken
