@@ -20,7 +20,7 @@ def record(folder: str | Path, *, name: str = "step") -> Trace:
     Raises:
       ValueError: if there is no such folder, or it has no whole step of this name.
     """
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     rows = SharedFolder(folder, name, 0).all_rows() if folder.is_dir() else empty_rows()
     if not len(rows):
         raise ValueError(

@@ -6,12 +6,14 @@ not appended yet; half a last line is left out.
 
 import re
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as csv
 
-from gcjax.files import atomic_write
+from gcjax import locks
+from gcjax.files import atomic_write, os_errors_as_value_error
 from gcjax.stragglers.traces.base import Trace
 from gcjax.stragglers.traces.files import write_trace
 from gcjax.watching.joining import empty_rows, joined_trace
@@ -38,28 +40,50 @@ class SharedFolder:
     is_shared = True
 
     def __init__(self, path: Path, prefix: str, first_step: int) -> None:
-        """Makes the folder if there is none; files begin with `prefix` and `first_step`, that of this run."""
+        """Makes the folder if there is none; files begin with `prefix` and `first_step`, that of this run.
+
+        Raises:
+          ValueError: if there cannot be such a folder.
+        """
         self.path, self.prefix, self.first_step = path, prefix, first_step
-        path.mkdir(parents=True, exist_ok=True)
+        with os_errors_as_value_error("folder must be one", path):
+            path.mkdir(parents=True, exist_ok=True)
         self._file: Path | None = None  # until `open`
+        self._locked_stream: TextIO | None = None
         self._read_positions: dict[Path, tuple[bytes, int]] = {}  # how a file began, and up to where it was read
 
     def open(self, worker: int) -> None:
-        """Makes the file of this process, with nothing but its head; one of a run from the same step N > 0 is replaced.
+        """Makes the file of this process, with nothing but its head, and holds a lock on it.
+
+        A run from a step N > 0 takes the place of those from that step and from later ones: their files are deleted.
 
         Raises:
-          ValueError: if there is one already, of a run that began with the same step, and that step is 0.
+          ValueError: if the run begins with step 0, and there are files of another; if another process or wrapper
+            writes to the file; if it cannot be written.
         """
         file = self.path / f"{self.prefix}.{self.first_step}.{worker}.csv"
-        try:
-            with file.open("w" if self.first_step else "x") as stream:
-                stream.write(_HEADER_LINE)
-        except FileExistsError:
+        later_files = [other for other in self._files() if _first_step(other) > self.first_step]
+        is_fresh = self.first_step == 0
+        if is_fresh and (later_files or file.exists()):
             raise ValueError(
-                f"A folder and a name are for one run and one wrapper; {file} is there already. Give another folder or "
-                "name, or start=N to go on from step N."
-            ) from None
-        self._file = file
+                f"A folder and a name are for one run and one wrapper; {[file, *later_files][-1]} is there already. "
+                "Give another folder or name, or start=N to go on from step N."
+            )
+        with os_errors_as_value_error("folder must be one", file):
+            stream = file.open("x" if is_fresh else "a")
+        if not locks.locked(stream.fileno(), self.path):
+            stream.close()
+            raise ValueError(
+                f"A file is for one process and one wrapper at a time; {file} is being written. Does the job that this "
+                "one goes on from still run, or is the earlier wrapper open (step.close() ends it)? Processes of one "
+                "job are told apart by jax.distributed.initialize()."
+            )
+        stream.truncate(0)
+        stream.write(_HEADER_LINE)
+        stream.flush()
+        for later_file in later_files:
+            later_file.unlink(missing_ok=True)  # another process of this run may have been faster
+        self._file, self._locked_stream = file, stream
 
     def append(self, rows: np.ndarray) -> None:
         """Appends float64[rows, 7] to the file of this process, at once; to 0.1 microseconds, empty cells for NaN.
@@ -79,7 +103,9 @@ class SharedFolder:
             stream.write(sink.getvalue())
 
     def close(self) -> None:
-        """Writes the trace of all processes."""
+        """Writes the trace of all processes, and lets go of the file of this one."""
+        if self._locked_stream is not None:
+            self._locked_stream.close()
         if len(rows := self.all_rows()):
             with atomic_write(self.path / f"{self.prefix}.csv") as path:
                 write_trace(path, _with_all_processes(joined_trace(rows)))
@@ -90,17 +116,18 @@ class SharedFolder:
 
     def all_rows(self) -> np.ndarray:
         """float64[rows, 7]: of all runs, later ones last; steps that a later run measured again count there only."""
-        first_steps = sorted({_first_step(file) for file in self.path.glob(f"{self.prefix}.*.*.csv")})
         rows = empty_rows()
-        for first_step in first_steps:
+        for first_step in sorted({_first_step(file) for file in self._files()}):
             rows_of_run = [_rows_of_lines(file.read_bytes()) for file in self._files(first_step)]
             rows_before = rows[rows[:, _STEP_COLUMN] < first_step]
             rows = np.concatenate([rows_before, *rows_of_run])
         return rows
 
-    def _files(self, first_step: int) -> list[Path]:
-        """The files of the run whose first step has this number, one of each process."""
-        return sorted(self.path.glob(f"{self.prefix}.{first_step}.*.csv"))
+    def _files(self, first_step: int | None = None) -> list[Path]:
+        """The files of the run whose first step has this number, one of each process; of all runs if it is None."""
+        start = r"\d+" if first_step is None else str(first_step)
+        name = re.compile(rf"{re.escape(self.prefix)}\.{start}\.\d+\.csv")
+        return sorted(file for file in self.path.glob("*.csv") if name.fullmatch(file.name))
 
     def _new_rows(self, file: Path) -> np.ndarray:
         """float64[rows, 7]: the whole lines after what was taken last time; all lines if the file is a new one.

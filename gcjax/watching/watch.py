@@ -12,6 +12,8 @@ from gcjax.watching.reports import Report
 from gcjax.watching.shared_folder import SharedFolder
 from gcjax.watching.wrapper import Watch
 
+_MAX_NAME = 100  # letters
+
 
 def print_report(report: Report) -> None:
     """Prints a report to stderr."""
@@ -66,7 +68,8 @@ def watch(
       folder: where all processes write; on a file system that all see. Without one, each knows only of itself, and
         keeps that in memory.
       name: of this step, if several are watched.
-      start: the number of the first step; that of the checkpoint if a run goes on.
+      start: the number of the first step; that of the checkpoint if a run goes on. What was recorded from that step on
+        is replaced.
       every: seconds from one time of writing and reading to the next: as much is lost if a process is killed.
       waits: whether the step waits for other processes.
       report: called in process 0, on a thread, when a process is newly named, or as worse than before, or no longer,
@@ -76,7 +79,8 @@ def watch(
       A callable with the arguments and results of `step`, and its other attributes.
 
     Raises:
-      ValueError: if an argument is wrong; at the first call, if the folder has the trace of another run or wrapper.
+      ValueError: if an argument is wrong; at the first call, if the folder has the trace of another run or wrapper, or
+        another process writes there under the number of this one.
 
     Example:
       >>> step = gcjax.watch(lambda x: x + 1)
@@ -90,9 +94,13 @@ def watch(
     if not (report is None or callable(report)):
         raise ValueError(f"report must be a function of one report, or None; got {report!r}.")
     _validate.boolean("waits", waits)
-    if not isinstance(name, str) or not name or set(name) & set("./\\*?["):
-        raise ValueError(f"name must be part of a file's name, without . / \\ * ? [; got {name!r}.")
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME or set(name) & set("./\\*?[\0"):
+        raise ValueError(
+            f"name must be part of a file's name, of {_MAX_NAME} letters at most, without . / \\ * ? [; got {name!r}."
+        )
+    if not isinstance(folder, (str, os.PathLike, type(None))):
+        raise ValueError(f"folder must be the path of one, or None; got {folder!r}.")
     _validate.single_number("every", every, above=True, finite=True)
     start = _validate.integer("start", start)
-    exchange = Memory() if folder is None else SharedFolder(Path(folder), name, start)
+    exchange = Memory() if folder is None else SharedFolder(Path(folder).expanduser(), name, start)
     return Watch(step, exchange, start=start, every=every, waits=waits, tell=report)

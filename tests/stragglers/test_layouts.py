@@ -58,9 +58,11 @@ def operations(rows=OPERATIONS, **more):
 def test_operations_are_summed_over_a_rank_and_meant_over_its_stages(read, kind):
     trace = read(operations(), kind)
     assert trace.workers == ("2", "4") and trace.steps.tolist() == [10, 12]
-    np.testing.assert_array_equal(trace.compute, [[NAN, 4.0], [4.0, 3.0]])
+    np.testing.assert_array_equal(trace.compute, [[NAN, 4.0], [4.0, 6.0]])  # the last has one stage only
     np.testing.assert_array_equal(trace.communication, [[NAN, 0.375], [2.0, 0.0]])
-    assert trace.reading == base.Reading("operations", 9, 0, 0, 1, workers_joined_late=(0,), workers_left_early=())
+    assert trace.reading == base.Reading(
+        "operations", 9, 0, 0, 1, workers_joined_late=(0,), workers_left_early=(), num_incomplete=1
+    )
     assert not trace.is_relative
 
 
@@ -77,10 +79,41 @@ def test_operations_without_stages_and_in_any_order(read):
         np.testing.assert_array_equal(trace.communication, [[NAN, 0.75], [4.0, 0.0]])
 
 
-@pytest.mark.parametrize("name", ["send", "forward-recv", "all-reduce", "reduce-scatter", "all-gather", "broadcast"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "send",
+        "forward-recv",
+        "all-reduce",
+        "reduce-scatter",
+        "all-gather",
+        "broadcast",
+        "AllReduce",
+        "ALL_GATHER",
+        "ReduceScatter",
+        "forward-recv ",
+        "all-reduce-start",
+        "all-to-all",
+    ],
+)
 def test_what_communicates_ends_like_it(read, name):
     trace = read(operations([(0, 0, 0, name, 2.0), (0, 0, 0, f"{name}-compute", 3.0)]))
     assert (trace.compute.item(), trace.communication.item()) == (3.0, 2.0)
+
+
+def test_kernels_of_nccl_communicate(read):
+    assert read(operations([(0, 0, 0, "ncclDevKernel_AllReduce_Sum_f32", 2.0)])).communication.item() == 2.0
+
+
+@KINDS
+def test_the_mean_is_over_the_stages_that_there_are(read, kind):
+    """Rank 1 lacks stages 1 and 2 in step 5, rank 2 stage 2 in step 6."""
+    rows = [(rank, stage, step, "x", 1.0) for rank in range(3) for stage in range(3) for step in (5, 6)]
+    left_out = {(1, 1, 5), (1, 2, 5), (2, 2, 6)}
+    trace = read(operations([row for row in rows if row[:3] not in left_out]), kind)
+    np.testing.assert_array_equal(trace.compute, np.ones((2, 3)))
+    assert trace.reading.num_incomplete == 2
+    assert "2 steps of a worker lack pipeline stages" in str(stragglers.describe(trace))
 
 
 def test_operations_that_are_wrong_are_refused_with_the_place(read):

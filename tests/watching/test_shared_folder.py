@@ -105,7 +105,63 @@ def test_a_run_that_goes_on_replaces_what_it_measures_again(path):
         later = opened(path, start=50)
         later.append(rows(0, 51, last))
         same(other.news(), [rows(0, 51, last)])
+        later._locked_stream.close()  # as at the end of its process
     same(later.all_rows(), [rows(0, 1, 50), rows(0, 51, 60)])
+
+
+def test_a_run_from_an_earlier_checkpoint_replaces_what_later_ones_measured(path):
+    for start, last in [(0, 20), (10, 40), (5, 15)]:
+        for worker in (0, 1):
+            opened(path, worker, start=start).append(rows(worker, start + 1, last))
+    SharedFolder(path, "step", 5).close()
+    expected = [*(rows(worker, 1, 5) for worker in (0, 1)), *(rows(worker, 6, 15) for worker in (0, 1))]
+    same(SharedFolder(path, "step", 0).all_rows(), expected)
+    assert sorted(file.name for file in path.iterdir()) == [
+        "step.0.0.csv", "step.0.1.csv", "step.5.0.csv", "step.5.1.csv", "step.csv",
+    ]  # fmt: skip
+
+
+def test_two_processes_of_one_number_are_refused(path):
+    first = opened(path, start=5)
+    first.append(rows(0, 6, 9))
+    with pytest.raises(ValueError, match=r"step\.5\.0\.csv is being written. Does the job"):
+        opened(path, start=5)
+    same(first.all_rows(), [rows(0, 6, 9)])
+    first.close()
+    opened(path, start=5)
+
+
+def test_other_files_are_left_alone(path):
+    opened(path).append(rows(0, 1, 5))
+    for name in ("step.old.0.csv", "step.0.0.bak.csv", "steps.0.0.csv"):
+        shutil.copy(path / "step.0.0.csv", path / name)
+    same(SharedFolder(path, "step", 0).all_rows(), [rows(0, 1, 5)])
+
+
+def test_a_fresh_run_is_not_mixed_with_one_that_went_on(path):
+    opened(path, start=5)
+    with pytest.raises(ValueError, match=r"step.5.0.csv is there already. Give another"):
+        opened(path)
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path, place):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="folder must be one that can be written; .*file"):
+        gcjax.watch(lambda x: x, folder=tmp_path / place)
+    for arguments in ({"folder": 3}, {"name": "a" * 300}, {"name": "a\0b"}):
+        with pytest.raises(ValueError, match="must be"):
+            gcjax.watch(lambda x: x, **arguments)
+
+
+def test_a_folder_of_the_user(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    step = gcjax.watch(lambda x: x, folder="~/watch")
+    for x in range(4):
+        step(x)
+    step.close()
+    assert (tmp_path / "watch" / "step.0.0.csv").exists()
+    assert gcjax.watching.record("~/watch").compute.shape[1] == 1
 
 
 def test_the_trace_that_is_written_has_the_numbers_of_the_processes(path):

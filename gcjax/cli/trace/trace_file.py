@@ -25,6 +25,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "one; without it the layouts that are known are tried",
     )  # fmt: skip
     parser.add_argument(
+        "--name", metavar="NAME", default="step",
+        help="of the watched step, where FILE is the folder of gcjax.watch (default: step)",
+    )  # fmt: skip
+    parser.add_argument(
         "--scale", metavar="SECONDS", type=float, default=1.0,
         help="seconds in a unit of the file's times, e.g. 1e-3 for milliseconds (default: 1)",
     )  # fmt: skip
@@ -41,7 +45,7 @@ def trace_of_options(options: argparse.Namespace) -> Trace:
     """
     from gcjax.stragglers import read_trace
 
-    is_folder_of_watch = Path(options.file).is_dir()
+    is_folder_of_watch = Path(options.file).expanduser().is_dir()
     if is_folder_of_watch:
         from gcjax.watching import record
 
@@ -51,7 +55,9 @@ def trace_of_options(options: argparse.Namespace) -> Trace:
                     f"{name} is for a file; {options.file} is a folder, as gcjax.watch writes it, whose columns are "
                     "known and whose times are in seconds. Leave it out, or give a file."
                 )
-        return record(options.file)
+        return record(options.file, name=options.name)
+    if options.name != "step":
+        raise ValueError(f"--name is for a folder of gcjax.watch; {options.file} is none. Leave it out.")
     with warning_lines.print_warnings():
         return read_trace(options.file, columns=options.columns, scale=options.scale)
 

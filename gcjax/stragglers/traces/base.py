@@ -26,6 +26,7 @@ class Reading(NamedTuple):
       num_missing_steps: numbers between the first and the last step that no row has; they get no row of the trace.
       workers_joined_late: workers, by number, whose first time is later than the first step.
       workers_left_early: workers whose last time is before the last step.
+      num_incomplete: cells of a table of operations that have rows of some pipeline stages, and not of all.
     """
 
     layout: str
@@ -35,6 +36,7 @@ class Reading(NamedTuple):
     num_missing_steps: int
     workers_joined_late: tuple[int, ...]
     workers_left_early: tuple[int, ...]
+    num_incomplete: int = 0
 
 
 class Trace(NamedTuple):

@@ -72,7 +72,8 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
       ratios, so they are divided by their median: a typical step takes a second;
     - operations of a job, as ByteDance's: `dp_rank`, `stage`, `step`, `optype`, `duration`. A worker is a data-parallel
       rank. What it sends, receives, reduces and gathers is communication, all else computing; of both the seconds of
-      a step are summed, and their mean over its pipeline stages is taken;
+      a step are summed, and their mean over the pipeline stages that it has there is taken. Nothing tells a step that
+      was done again: its operations are added up;
     - a column for each worker, named 0 to W-1, with a row for each unit; and maybe one named step, or the index that
       pandas writes, with the numbers of the steps.
 

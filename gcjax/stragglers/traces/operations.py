@@ -18,8 +18,11 @@ COLUMNS = ("dp_rank", "step", "optype", "duration")
 STAGE = "stage"
 """A column that may be missing."""
 
-_COMMUNICATING = r"(send|recv|reduce|reduce-scatter|gather|broadcast|barrier)$"
-"""How the names of operations end that communicate."""
+_COMMUNICATING = (
+    r"(?i)(^nccl|(send|recv|reduce|reduce[-_]?scatter|gather|broadcast|barrier|all[-_]?to[-_]?all)"
+    r"([-_](start|done))?\s*$)"
+)
+"""How the names of operations end that communicate, in large or small letters; or they begin with nccl."""
 _NUM_KINDS = 2
 """Of operations: computing, 0, and communicating, 1."""
 _MAX_CELLS_PER_ROW = 4
@@ -27,17 +30,19 @@ _MAX_CELLS_PER_ROW = 4
 
 
 class _Cells(NamedTuple):
-    """The cells of some rows: a rank and a step each; some may have no row.
+    """The cells of some rows: a rank, a step and a pipeline stage each; some may have no row.
 
     Attributes:
       cell_of_row: int64[rows], the cell of each row.
       rank: int64[cells].
       step: int64[cells].
+      stage: int64[cells].
     """
 
     cell_of_row: np.ndarray
     rank: np.ndarray
     step: np.ndarray
+    stage: np.ndarray
 
 
 class _CellSums(NamedTuple):
@@ -46,11 +51,13 @@ class _CellSums(NamedTuple):
     Attributes:
       rank: int64[cells].
       step: int64[cells].
+      stage: int64[cells].
       seconds: float64[cells, 2], of computing and of communicating.
     """
 
     rank: np.ndarray
     step: np.ndarray
+    stage: np.ndarray
     seconds: np.ndarray
 
 
@@ -65,52 +72,60 @@ def trace_of_operations(path: str, parts: Iterable[pa.Table]) -> Trace:
       ValueError: if it has values that no trace has.
     """
     num_rows, cell_sums_of_parts = 0, []
-    stages: set[int] = set()
     for part in parts:
         cell_sums_of_parts.append(_cell_sums_of_part(path, part, num_rows_before=num_rows))
-        if STAGE in part.column_names:
-            stages.update(base.distinct(whole_numbers(path, part, STAGE, num_rows_before=num_rows)).tolist())
         num_rows += part.num_rows
-    num_stages = max(1, len(stages))  # 1 without a column of stages
-    return _trace_of_cell_sums(path, _cell_sums_of_all_parts(cell_sums_of_parts), num_rows, num_stages)
+    return _trace_of_cell_sums(path, _cell_sums_of_all_parts(cell_sums_of_parts), num_rows)
 
 
-def _trace_of_cell_sums(path: str, sums: _CellSums, num_rows: int, num_stages: int) -> Trace:
-    """The trace of a file with `num_rows` operations, by their sums for each rank and step: compute, communication.
+def _trace_of_cell_sums(path: str, sums: _CellSums, num_rows: int) -> Trace:
+    """The trace of a file with `num_rows` operations, by their sums for each rank, step and stage.
 
-    A worker is a rank. The seconds are means over `num_stages` pipeline stages.
+    A worker is a rank. The seconds are means over the pipeline stages that a rank has in a step.
     """
     ranks, num_steps = base.distinct(sums.rank), len(base.distinct(sums.step))
     if num_steps * len(ranks) > base.MAX_CELLS_PER_ROW * num_rows:
         raise ValueError(f"{path} has {num_rows} operations, but {num_steps} steps of {len(ranks)} ranks.")
     worker_names = tuple(str(number) for number in ranks)
-    compute, communication = sums.seconds.T / num_stages  # float64[cells] each
-    worker_index = np.searchsorted(ranks, sums.rank)
-    trace = base.trace_of_rows("operations", worker_index, sums.step, compute, communication, workers=worker_names)
-    return trace._replace(reading=trace.reading._replace(num_rows=num_rows))
+    whole_steps = _summed(sums.rank, sums.step, np.zeros_like(sums.stage), sums.seconds)
+    num_stages = _summed(sums.rank, sums.step, np.zeros_like(sums.stage), np.ones_like(sums.seconds)).seconds[:, 0]
+    compute, communication = whole_steps.seconds.T / num_stages  # float64[rank and step] each
+    worker_index = np.searchsorted(ranks, whole_steps.rank)
+    trace = base.trace_of_rows(
+        "operations", worker_index, whole_steps.step, compute, communication, workers=worker_names
+    )
+    num_incomplete = int((num_stages < len(base.distinct(sums.stage))).sum())
+    return trace._replace(reading=trace.reading._replace(num_rows=num_rows, num_incomplete=num_incomplete))
 
 
 def _cell_sums_of_part(path: str, part: pa.Table, num_rows_before: int) -> _CellSums:
     """The sums over the operations of a part, which has a row, and so many rows of the file before it (for errors)."""
     rank, step = (whole_numbers(path, part, name, num_rows_before=num_rows_before) for name in ("dp_rank", "step"))
-    cells = _cells(rank, step)
-    cell_and_kind = _NUM_KINDS * cells.cell_of_row + _is_communication(path, part)  # [rows], of a table [cells, 2]
+    stage = np.zeros_like(step)
+    if STAGE in part.column_names:
+        stage = whole_numbers(path, part, STAGE, num_rows_before=num_rows_before)
     durations = floats(path, part, "duration", num_rows_before=num_rows_before)
     if (durations < 0).any():
         row = int(np.argmax(durations < 0))
         raise ValueError(
             f"{path} must have durations of at least 0; row {num_rows_before + row + 1} has {durations[row]:g}."
         )
+    cells = _cells(rank, step, stage)
+    cell_and_kind = _NUM_KINDS * cells.cell_of_row + _is_communication(path, part)  # [rows], of a table [cells, 2]
     seconds = np.bincount(cell_and_kind, weights=durations, minlength=_NUM_KINDS * len(cells.rank))
     return _sums_of_cells_with_rows(cells, seconds.reshape(-1, _NUM_KINDS))
 
 
 def _cell_sums_of_all_parts(cell_sums_of_parts: list[_CellSums]) -> _CellSums:
-    """The sums over all parts, for each cell, that is each rank in each step; a row is here a cell of a part."""
+    """The sums over all parts, for each cell."""
     if len(cell_sums_of_parts) == 1:
         return cell_sums_of_parts[0]
-    rank, step, seconds = (np.concatenate(arrays) for arrays in zip(*cell_sums_of_parts, strict=True))
-    cells = _cells(rank, step)
+    return _summed(*(np.concatenate(arrays) for arrays in zip(*cell_sums_of_parts, strict=True)))
+
+
+def _summed(rank: np.ndarray, step: np.ndarray, stage: np.ndarray, seconds: np.ndarray) -> _CellSums:
+    """The sums of the rows of each cell, whose seconds are float64[rows, 2]."""
+    cells = _cells(rank, step, stage)
     num_cells = len(cells.rank)
     seconds_by_kind = [np.bincount(cells.cell_of_row, weights=of_kind, minlength=num_cells) for of_kind in seconds.T]
     return _sums_of_cells_with_rows(cells, np.stack(seconds_by_kind, axis=1))
@@ -119,20 +134,20 @@ def _cell_sums_of_all_parts(cell_sums_of_parts: list[_CellSums]) -> _CellSums:
 def _sums_of_cells_with_rows(cells: _Cells, seconds: np.ndarray) -> _CellSums:
     """The sums float64[cells, 2] of the cells that have a row."""
     has_row = np.bincount(cells.cell_of_row, minlength=len(cells.rank)) > 0
-    return _CellSums(cells.rank[has_row], cells.step[has_row], seconds[has_row])
+    return _CellSums(cells.rank[has_row], cells.step[has_row], cells.stage[has_row], seconds[has_row])
 
 
-def _cells(rank: np.ndarray, step: np.ndarray) -> _Cells:
-    """The cells (a rank in a step) of rows int64[rows]: all of a range of both, or those with a row if they are few."""
-    lowest_rank, lowest_step = int(rank.min()), int(step.min())
-    num_ranks, num_steps = int(rank.max()) - lowest_rank + 1, int(step.max()) - lowest_step + 1
-    is_dense = num_ranks * num_steps <= _MAX_CELLS_PER_ROW * len(rank)
+def _cells(rank: np.ndarray, step: np.ndarray, stage: np.ndarray) -> _Cells:
+    """The cells of rows int64[rows]: all of a range of the three numbers, or those with a row if they are few."""
+    lowest = [int(numbers.min()) for numbers in (step, rank, stage)]
+    nums = [int(numbers.max()) - low + 1 for numbers, low in zip((step, rank, stage), lowest, strict=True)]
+    is_dense = nums[0] * nums[1] * nums[2] <= _MAX_CELLS_PER_ROW * len(rank)
     if is_dense:
-        cell = np.arange(num_ranks * num_steps)
-        cell_of_row = (step - lowest_step) * num_ranks + (rank - lowest_rank)
-        return _Cells(cell_of_row, rank=lowest_rank + cell % num_ranks, step=lowest_step + cell // num_ranks)
-    step_and_rank, cell_of_row = np.unique(np.stack([step, rank], axis=1), axis=0, return_inverse=True)
-    return _Cells(cell_of_row.ravel(), rank=step_and_rank[:, 1], step=step_and_rank[:, 0])
+        cell_of_row = ((step - lowest[0]) * nums[1] + (rank - lowest[1])) * nums[2] + (stage - lowest[2])
+        step_of_cell, rank_of_cell, stage_of_cell = np.indices(nums).reshape(3, -1) + np.array(lowest)[:, None]
+        return _Cells(cell_of_row, rank_of_cell, step_of_cell, stage_of_cell)
+    distinct_cells, cell_of_row = np.unique(np.stack([step, rank, stage], axis=1), axis=0, return_inverse=True)
+    return _Cells(cell_of_row.ravel(), distinct_cells[:, 1], distinct_cells[:, 0], distinct_cells[:, 2])
 
 
 def _is_communication(path: str, part: pa.Table) -> np.ndarray:

@@ -28,7 +28,7 @@ class Spell(NamedTuple):
       peak_ratio: its largest level in them.
       peak_step: the number of the first step of that level.
       is_slow_from_start: whether it is slow from its first step on.
-      is_slow_to_end: whether it is slow up to its last step.
+      is_slow_to_end: whether it is slow up to its last step, and has not left for longer than that since.
     """
 
     worker: int
@@ -66,11 +66,14 @@ def _spells_of_worker(worker: int, levels: Sequence[Level], steps: np.ndarray) -
     runs_of_one_kind = itertools.groupby(levels, lambda level: level.is_slow and level.median_ratio >= SLOW_LEVEL)
     slow_runs = [list(run) for is_slow, run in runs_of_one_kind if is_slow]
     first_level, last_level = levels[0], levels[-1]
+    num_steps_since = len(steps) - 1 - last_level.last_row  # since its last step
+    spells_of_worker = [(run, _spell_of_levels(worker, run, steps)) for run in slow_runs]
     return [
-        _spell_of_levels(worker, run, steps)._replace(
-            is_slow_from_start=run[0] is first_level, is_slow_to_end=run[-1] is last_level
+        spell._replace(
+            is_slow_from_start=run[0] is first_level,
+            is_slow_to_end=run[-1] is last_level and num_steps_since <= spell.num_steps,
         )
-        for run in slow_runs
+        for run, spell in spells_of_worker
     ]
 
 

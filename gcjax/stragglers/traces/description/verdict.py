@@ -26,7 +26,8 @@ class Verdict(NamedTuple):
 
     Attributes:
       severity: "ok", "warning" (from 10 % of the iterations) or "critical" (from 20 %).
-      kind: the first of these that is so. "persistent": a worker is slow up to its last step, or for half of the steps;
+      kind: the first of these that is so. "persistent": a worker is slow up to its last step (and has not left for
+        longer than that since), or for half of the steps;
         "passing": workers were slow for a while, or single steps were, and that costs 10 % or more; "shared": all are
         slow at once, and that costs 10 % or more; "nobody".
       workers: who is slow, for "persistent" and "passing", what costs most first; none if only single steps are.

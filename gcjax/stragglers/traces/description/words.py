@@ -161,6 +161,8 @@ def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iter
         yield f"{reading.num_duplicates:,} rows were replaced by a later one for the same step and worker."
     if reading.num_gaps:
         yield f"{reading.num_gaps:,} times between the first and the last of a worker are missing."
+    if reading.num_incomplete:
+        yield f"{reading.num_incomplete:,} steps of a worker lack pipeline stages; means are over the others."
     if reading.num_missing_steps:
         yield _missing_steps_sentence(trace.steps, reading.num_missing_steps)
     has_time = ~np.isnan(trace.compute)
