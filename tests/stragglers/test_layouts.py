@@ -146,6 +146,18 @@ def test_an_empty_cell_is_no_worker(read):
             read(rows, kind, columns=COLUMNS)
 
 
+def test_workers_are_those_that_have_rows(read):
+    table = {"worker": [70, 2, 10**9], "unit": [0, 0, 0], "seconds": [1.0, 2.0, 3.0]}
+    trace = read(table)
+    assert trace.workers == ("2", "70", str(10**9)) and trace.compute.tolist() == [[2.0, 1.0, 3.0]]
+
+
+def test_names_of_digits_are_kept_apart(read):
+    for kind in ("csv", "parquet"):
+        trace = read(named([("01", 0, 1.0), ("1", 0, 2.0), ("10", 0, 3.0), ("2", 0, 4.0)]), kind, columns=COLUMNS)
+        assert trace.workers == ("01", "1", "2", "10") and trace.compute.tolist() == [[1.0, 2.0, 4.0, 3.0]]
+
+
 def test_workers_are_in_the_order_of_their_numbers_and_names(read):
     trace = read(named([(10, 0, 1.0), (9, 0, 2.0), (-1, 0, 3.0)]), columns=COLUMNS)
     assert trace.workers == ("-1", "9", "10") and trace.compute.tolist() == [[3.0, 2.0, 1.0]]

@@ -113,7 +113,7 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
         elif is_parquet or data.startswith(_PARQUET):
             source = parquet.ParquetFile(os.fspath(path) if is_parquet else pa.BufferReader(data))
         else:
-            table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS)
+            table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS, convert_options=_convert_options(columns))
             names = table.column_names  # refuses text that is not UTF-8
     if is_array:
         if columns is not None:
@@ -127,6 +127,15 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
     layout = layouts.layout(str(path), names, columns)
     _check_rows(path, table.num_rows)
     return _scaled_trace(layout.trace_of_parts(str(path), [table.select(layout.columns)]), scale)
+
+
+def _convert_options(columns: Mapping[str, str] | None) -> csv.ConvertOptions:
+    """How the cells of a CSV file are read: names of workers as text, so that 01 and 1 are two; else by what they are.
+
+    `columns` as in `read_trace`.
+    """
+    worker_column = (columns or {}).get("worker")
+    return csv.ConvertOptions(column_types={} if worker_column is None else {worker_column: pa.string()})
 
 
 def _with_fractions(array: np.ndarray) -> np.ndarray:

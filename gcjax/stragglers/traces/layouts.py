@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from gcjax.stragglers.traces import base, operations
 from gcjax.stragglers.traces.base import Trace
-from gcjax.stragglers.traces.table_columns import floats, names_and_indices, whole_numbers
+from gcjax.stragglers.traces.table_columns import floats, names_and_indices, names_and_indices_of_numbers, whole_numbers
 
 ROWS = "rows"
 """The column that says how many rows the whole file has."""
@@ -96,23 +96,17 @@ def _column_a_worker_trace(path: str, table: pa.Table, *, step_column: str | Non
 
 
 def _own_trace(path: str, table: pa.Table) -> Trace:
-    """The trace in a table with the columns of `write_trace`: workers count from 0, units have any numbers.
+    """The trace in a table with the columns of `write_trace`: workers have numbers from 0 on, units any.
 
     Raises `ValueError` if the column `rows`, where there is one, does not say how many there are, or a number is wrong.
     """
     if ROWS in table.column_names:
         _check_row_count(path, floats(path, table, ROWS))
     worker, unit = whole_numbers(path, table, "worker", minimum=0), whole_numbers(path, table, "unit")
-    num_workers = int(worker.max()) + 1
-    if num_workers > len(worker):
-        raise ValueError(
-            f"A trace must have a row for each worker, whose numbers count from 0; {path} goes up to worker "
-            f"{num_workers - 1}, but has {len(worker)} rows. Is a number wrong? Otherwise number the workers anew."
-        )
-    worker_names = tuple(str(number) for number in range(num_workers))
+    worker_names, worker_index = names_and_indices_of_numbers(worker)
     communication = floats(path, table, COMMUNICATION) if COMMUNICATION in table.column_names else None
     return base.trace_of_rows(
-        "gcjax", worker, unit, floats(path, table, "seconds"), communication, workers=worker_names
+        "gcjax", worker_index, unit, floats(path, table, "seconds"), communication, workers=worker_names
     )
 
 
@@ -128,9 +122,7 @@ def _alibaba_trace(path: str, table: pa.Table) -> Trace:
         raise ValueError(
             f"the column batch_time_norm of a trace must have a positive, finite median; that of {path} has not."
         )
-    worker_numbers = base.distinct(worker)
-    worker_names = tuple(str(number) for number in worker_numbers)
-    worker_index = np.searchsorted(worker_numbers, worker)
+    worker_names, worker_index = names_and_indices_of_numbers(worker)
     compute = relative_time / median
     return base.trace_of_rows("Alibaba PAI", worker_index, step, compute, workers=worker_names, is_relative=True)
 

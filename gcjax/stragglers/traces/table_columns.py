@@ -3,6 +3,7 @@
 Rows are counted from 1, without the head of a CSV file.
 """
 
+import contextlib
 from typing import NoReturn
 
 import numpy as np
@@ -18,17 +19,15 @@ _MAX_CHARACTERS = 40  # of a value, in an error
 def names_and_indices(path: str, table: pa.Table, name: str) -> tuple[tuple[str, ...], np.ndarray]:
     """The different values of the column of workers in order, as text, and int64[rows], which one each row has.
 
-    Numbers are in the order of their size, all else in that of texts. Raises `ValueError` if a row has no value, or
-    they are neither numbers nor text.
+    If all are numbers, also as text, they are in the order of their size, else in that of texts. Raises `ValueError` if
+    a row has no value, or they are neither numbers nor text.
     """
     column = table[name].combine_chunks()
     is_missing = np.asarray(column.is_null(nan_is_null=True))
     if is_missing.any():
         _raise_no_worker(path, name, is_missing)
     if pa.types.is_signed_integer(column.type):
-        number_of_row = column.to_numpy().astype(np.int64)
-        worker_numbers = base.distinct(number_of_row)
-        return tuple(str(number) for number in worker_numbers), np.searchsorted(worker_numbers, number_of_row)
+        return names_and_indices_of_numbers(column.to_numpy().astype(np.int64))
     try:
         encoded = column.cast(pa.string()).dictionary_encode()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -36,10 +35,17 @@ def names_and_indices(path: str, table: pa.Table, name: str) -> tuple[tuple[str,
     texts = encoded.dictionary.to_pylist()
     if "" in texts:  # an empty cell of a column of texts in a CSV file
         _raise_no_worker(path, name, encoded.indices.to_numpy() == texts.index(""))
-    sorted_positions = sorted(range(len(texts)), key=lambda position: _sort_key(column.type, texts[position]))
+    keys = _sort_keys(texts)
+    sorted_positions = sorted(range(len(texts)), key=keys.__getitem__)
     rank_of_text = np.empty(len(sorted_positions), np.int64)
     rank_of_text[sorted_positions] = np.arange(len(sorted_positions))
     return tuple(texts[position] for position in sorted_positions), rank_of_text[encoded.indices.to_numpy()]
+
+
+def names_and_indices_of_numbers(worker: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    """The different numbers int64[rows] of workers in order, as text, and int64[rows], which one each row has."""
+    numbers = base.distinct(worker)
+    return tuple(str(number) for number in numbers), np.searchsorted(numbers, worker)
 
 
 def _raise_no_worker(path: str, name: str, has_none: np.ndarray) -> NoReturn:
@@ -50,11 +56,12 @@ def _raise_no_worker(path: str, name: str, has_none: np.ndarray) -> NoReturn:
     )
 
 
-def _sort_key(column_type: pa.DataType, text: str) -> tuple[float, str]:
-    """By what the values of a column are sorted: numbers by size, all else as text."""
-    if pa.types.is_integer(column_type):
-        return int(text), ""
-    return (float(text), "") if pa.types.is_floating(column_type) else (0, text)
+def _sort_keys(texts: list[str]) -> list[tuple[float, str]]:
+    """By what texts are sorted: by their numbers if all are numbers, whole ones of any size, and then as text."""
+    for number_of in (int, float):
+        with contextlib.suppress(ValueError):
+            return [(number_of(text), text) for text in texts]
+    return [(0, text) for text in texts]
 
 
 def whole_numbers(

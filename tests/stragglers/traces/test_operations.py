@@ -32,12 +32,16 @@ def expected(columns):
     """The seconds of each step and rank, computing and communicating, by a loop over all rows."""
     steps, ranks = np.unique(columns["step"]), np.unique(columns["dp_rank"])
     totals = np.zeros((2, len(steps), len(ranks)))
-    has_row = np.zeros((len(steps), len(ranks)), bool)
-    for rank, step, kind, seconds in zip(*(columns[name] for name in operations.COLUMNS), strict=True):
+    stages_of_cell = {}
+    names = (*operations.COLUMNS, operations.STAGE)
+    for rank, step, kind, seconds, stage in zip(*(columns[name] for name in names), strict=True):
         cell = np.searchsorted(steps, step), np.searchsorted(ranks, rank)
         totals[(int(COMMUNICATES[kind]), *cell)] += seconds
-        has_row[cell] = True
-    return np.where(has_row, totals / len(np.unique(columns["stage"])), np.nan)
+        stages_of_cell.setdefault(cell, set()).add(stage)
+    num_stages = np.full(totals.shape[1:], np.nan)  # of the cells with rows
+    for cell, stages in stages_of_cell.items():
+        num_stages[cell] = len(stages)
+    return totals / num_stages
 
 
 def assert_same(trace, columns):
