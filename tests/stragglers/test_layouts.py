@@ -1,5 +1,7 @@
 """Tables of operations and of named columns, and what is done about times that are missing or there twice."""
 
+import gzip
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as csv
@@ -113,7 +115,7 @@ def test_the_mean_is_over_the_stages_that_there_are(read, kind):
     trace = read(operations([row for row in rows if row[:3] not in left_out]), kind)
     np.testing.assert_array_equal(trace.compute, np.ones((2, 3)))
     assert trace.reading.num_incomplete == 2
-    assert "2 steps of a worker lack pipeline stages" in str(stragglers.describe(trace))
+    assert "means are over the others: 2 steps of a worker." in str(stragglers.describe(trace))
 
 
 def test_operations_that_are_wrong_are_refused_with_the_place(read):
@@ -310,3 +312,17 @@ def test_an_operation_without_a_name_is_refused(read):
     names = [None, *[row[3] for row in OPERATIONS[1:]]]
     with pytest.raises(ValueError, match="column optype of a trace must have a name in each row"):
         read(operations() | {"optype": names})
+
+
+def test_numbers_that_are_too_large_are_refused_with_the_largest(read):
+    with pytest.raises(ValueError, match=r"whole numbers up to 2\^53, 9e\+15; .* has 1760000000000000000 in row 1"):
+        read({"worker": [0], "unit": [1760000000000000000], "seconds": [1.0]})
+
+
+def test_files_by_what_they_are(tmp_path):
+    text = b"worker,unit,seconds\n0,0,1.5\n"
+    (tmp_path / "trace.csv").write_bytes(gzip.compress(text))
+    assert stragglers.read_trace(tmp_path / "trace.csv").compute.tolist() == [[1.5]]
+    np.savez(tmp_path / "trace.npz", a=np.ones((2, 2)))
+    with pytest.raises(ValueError, match="is an Arrow or a zip file"):
+        stragglers.read_trace(tmp_path / "trace.npz")

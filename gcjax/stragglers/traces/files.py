@@ -10,6 +10,7 @@ Letters: T steps (or units of work), W workers.
 """
 
 import contextlib
+import gzip
 import io
 import os
 import re
@@ -105,8 +106,12 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
         is_parquet = can_seek and data == _PARQUET
         if can_seek and not is_parquet:
             data = pa.input_stream(os.fspath(path)).read()
+        if data.startswith(_GZIP):
+            data = gzip.decompress(data)
         if not data:
             raise ValueError("it is empty")
+        if data.startswith(_OTHERS):
+            raise ValueError("it is an Arrow or a zip file (.feather, .npz, .xlsx); save it as one of these")
         is_array = data.startswith(b"\x93NUMPY")
         if is_array:
             array = _with_fractions(np.load(io.BytesIO(data), allow_pickle=False))
@@ -184,6 +189,8 @@ def _damage_as_value_error(path: str | Path) -> Iterator[None]:
 
 _NOT_PRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PARQUET = b"PAR1"
+_GZIP = b"\x1f\x8b"
+_OTHERS = b"ARROW1", b"PK\x03\x04"
 _ROWS_AT_A_TIME = 2**17
 
 

@@ -84,9 +84,9 @@ def whole_numbers(
     if not (is_in_range and (is_whole or (values == np.round(values)).all())):
         from_minimum = "" if minimum is None else f" from {minimum}"
         is_allowed = (values >= lowest) & (values <= _MAX_WHOLE) & (values == np.round(values))
-        _raise_wrong_cell(
-            path, column, name, f"whole numbers{from_minimum}", num_rows_before, int(np.flatnonzero(~is_allowed)[0])
-        )
+        row = int(np.flatnonzero(~is_allowed)[0])
+        up_to = f" up to 2^53, {_MAX_WHOLE:.2g}" if abs(values[row]) > _MAX_WHOLE else ""
+        _raise_wrong_cell(path, column, name, f"whole numbers{from_minimum}{up_to}", num_rows_before, row)
     return values.astype(np.int64, copy=False)
 
 

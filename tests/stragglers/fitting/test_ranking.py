@@ -293,3 +293,18 @@ def test_times_that_differ_by_rounding_are_equal():
     for seconds in (of_clock, of_neighbours):
         fits = stragglers.fit(seconds, num_simulated_models=0)
         assert fits.not_fitted["bursty"] == "all times are equal, so that nobody is slow"
+
+
+def test_models_that_say_the_same_are_told_apart_by_nobody():
+    """Times are 1 or 5 s: the second of these models is the first with a factor of 1 for each worker."""
+    seconds = np.where(np.random.default_rng(0).random((100, 4)) < 0.3, 5.0, 1.0)
+    fits = by_name(stragglers.fit(seconds, num_simulated_models=0).duration_fits)
+    lead = fits["scaled(markov(shifted_exponential)), no memory"].score_behind_best
+    assert abs(lead.mean) < 1e-3 and not fits["scaled(markov(shifted_exponential)), no memory"].is_surely_behind
+
+
+def test_who_fails_in_the_steps_held_out_is_told():
+    seconds = np.random.default_rng(0).exponential(1.0, (100, 4))
+    seconds[70:, 2] = np.inf
+    reasons = stragglers.fit(seconds, num_simulated_models=0).not_fitted
+    assert reasons["failed_workers"] == "nobody failed in the fitted steps, but in those held out"

@@ -73,6 +73,22 @@ def test_a_spell_that_ended_is_passing():
     assert "were slow, which passed" in description.sentence
 
 
+@pytest.mark.parametrize("gone", [np.nan, np.inf], ids=["left", "failed"])
+def test_who_was_slow_and_left_long_ago_is_not_slow_now(gone):
+    seconds = quiet(1000)
+    seconds[:50, 5] *= 1.5
+    seconds[50:, 5] = gone
+    description = described(seconds)
+    assert (description.verdict.kind, description.verdict.severity) == ("nobody", "ok")
+    assert "Worker 5 (1.5 times the median, from step 0 to step 49) was slow for a while." in description.sentence
+    assert described(seconds[:90]).verdict.kind == "persistent"  # it is gone for 40 steps
+
+
+def test_times_that_cannot_be_added_up_are_refused():
+    with pytest.raises(ValueError, match="times must be at most 1e\\+150 s; got 1e\\+308 s"):
+        stragglers.describe(np.full((4, 2), 1e308))
+
+
 def test_a_spell_that_costs_little_is_told_of_beside():
     seconds = quiet(1000)
     seconds[50:80, 2] *= 1.5
@@ -259,15 +275,16 @@ def test_what_the_reader_did_is_said():
     assert stragglers.describe(full).reading_sentences == (
         "Layout: named columns, 1,234 rows.",
         "Times are known up to a factor only; their median counts as one second.",
-        "5 rows were replaced by a later one for the same step and worker.",
-        "1 times between the first and the last of a worker are missing.",
+        "Replaced by a later row for the same step and worker: 5 rows.",
+        "Missing between the first and the last of a worker: 1 time.",
         "One step in 10 is recorded; those between have no row.",
         "Joined after the first step: worker b (step 40).",
         "Left, with their last step: worker c (step 70).",
     )
     uneven = full._replace(steps=np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 99]))
     assert (
-        "90 numbers between the first and the last step have no row." in stragglers.describe(uneven).reading_sentences
+        "Without a row, between the first and the last step: 90 numbers."
+        in stragglers.describe(uneven).reading_sentences
     )
 
 

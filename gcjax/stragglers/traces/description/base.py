@@ -93,6 +93,20 @@ class Description(NamedTuple):
     is_relative: bool
 
 
+_MOST_SECONDS = 1e150
+
+
+def _check_can_be_added_up(trace: Trace) -> None:
+    """Raises `ValueError` if a time is so long that sums and squares of such times are no numbers any more."""
+    tables = [table for table in (trace.compute, trace.communication) if table is not None]
+    longest = max((float(table.max(initial=0, where=np.isfinite(table))) for table in tables), default=0.0)
+    if longest > _MOST_SECONDS:
+        raise ValueError(
+            f"times must be at most {_MOST_SECONDS:g} s; got {longest:g} s. Are they in another unit? Give scale= "
+            "(--scale)."
+        )
+
+
 def describe(trace: Trace | np.ndarray) -> Description:
     """Who is slow in a trace, since when, whether it stays, what it costs; and the figures behind it.
 
@@ -102,7 +116,7 @@ def describe(trace: Trace | np.ndarray) -> Description:
       trace: as `read_trace` gives it; or float[T, W] seconds, NaN where not measured, inf for a failed worker.
 
     Raises:
-      ValueError: if it has no finite time, or the array is not of this form.
+      ValueError: if it has no finite time, or one that is too long to be added up, or the array is not of this form.
 
     Example:
       >>> seconds = np.tile([1.0, 1.0, 1.0, 1.5], (50, 1))
@@ -111,6 +125,7 @@ def describe(trace: Trace | np.ndarray) -> Description:
     """
     if not isinstance(trace, Trace):
         trace = trace_of_array(trace)
+    _check_can_be_added_up(trace)
     times = step_times(trace)
     worker_levels = levels(times)
     lost_time = decomposition(times, worker_levels)

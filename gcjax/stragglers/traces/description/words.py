@@ -9,6 +9,7 @@ from gcjax.stragglers.traces.description.slow_steps import SlowStep
 from gcjax.stragglers.traces.description.slowdown import Slowdown
 from gcjax.stragglers.traces.description.spells import Spell
 from gcjax.stragglers.traces.description.verdict import Verdict
+from gcjax.wording import counted
 
 _MAX_WORKERS = 4
 """That are named in a sentence."""
@@ -158,11 +159,12 @@ def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iter
     if trace.is_relative:
         yield "Times are known up to a factor only; their median counts as one second."
     if reading.num_duplicates:
-        yield f"{reading.num_duplicates:,} rows were replaced by a later one for the same step and worker."
+        yield f"Replaced by a later row for the same step and worker: {counted(reading.num_duplicates, 'row')}."
     if reading.num_gaps:
-        yield f"{reading.num_gaps:,} times between the first and the last of a worker are missing."
+        yield f"Missing between the first and the last of a worker: {counted(reading.num_gaps, 'time')}."
     if reading.num_incomplete:
-        yield f"{reading.num_incomplete:,} steps of a worker lack pipeline stages; means are over the others."
+        incomplete = counted(reading.num_incomplete, "step")
+        yield f"Without some of the pipeline stages, so that means are over the others: {incomplete} of a worker."
     if reading.num_missing_steps:
         yield _missing_steps_sentence(trace.steps, reading.num_missing_steps)
     has_time = ~np.isnan(trace.compute)
@@ -189,7 +191,7 @@ def _missing_steps_sentence(steps: np.ndarray, num_missing: int) -> str:
     is_every_so_many = (distances == distances[0]).all()
     if is_every_so_many:
         return f"One step in {distances[0]} is recorded; those between have no row."
-    return f"{num_missing:,} numbers between the first and the last step have no row."
+    return f"Without a row, between the first and the last step: {counted(num_missing, 'number')}."
 
 
 def _workers_with_steps_sentence(

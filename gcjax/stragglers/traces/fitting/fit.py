@@ -107,7 +107,7 @@ def fit(
         ),
         pattern_fits=ranking.ranked_fits(pattern_candidates + burst_candidates, background_density=0.5),
         fits_without_likelihood=ranking.fits_without_likelihood(list(point_masses.candidates(finite_or_nan))),
-        not_fitted=_reasons_not_fitted(fitted_seconds),
+        not_fitted=_reasons_not_fitted(fitted_seconds, seconds[num_fitted_steps:]),
         measured_statistics=statistics_with_failures(seconds),
         workers=trace.workers,
         num_fitted_steps=num_fitted_steps,
@@ -246,11 +246,13 @@ class _Ranking:
         )
 
 
-def _reasons_not_fitted(fitted_seconds: np.ndarray) -> dict[str, str]:
-    """Name of a model -> why it is not fitted to these float64[T, W] seconds (inf: failed, NaN: not measured)."""
+def _reasons_not_fitted(fitted_seconds: np.ndarray, held_out_seconds: np.ndarray) -> dict[str, str]:
+    """Name of a model -> why it is not fitted to these seconds, float64[steps, W] (inf: failed, NaN: not measured)."""
     reasons = {"replay": "it is the trace itself"}
     if not np.isinf(fitted_seconds).any():
-        reasons |= dict.fromkeys(("failed_count", "failed_probability", "failed_workers"), "nobody failed")
+        fails_later = np.isinf(held_out_seconds).any()
+        reason = "nobody failed" if not fails_later else "nobody failed in the fitted steps, but in those held out"
+        reasons |= dict.fromkeys(("failed_count", "failed_probability", "failed_workers"), reason)
     else:
         if np.isnan(fitted_seconds).any():
             reasons["failed_count"] = "not every worker was measured in every step"

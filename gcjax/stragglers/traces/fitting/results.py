@@ -8,6 +8,8 @@ from gcjax.stragglers.traces.fitting.scores import Score
 from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
 
 _MAX_RIVALS = 3  # that are named in the verdict
+_NO_DIFFERENCE = 1e-6
+"""Nats for each time, below which a lead may be rounding."""
 
 
 class Fit(NamedTuple):
@@ -44,8 +46,11 @@ class Fit(NamedTuple):
 
     @property
     def is_surely_behind(self) -> bool:
-        """Whether it is worse than the first of the ranking beyond doubt: the interval of the difference is above 0."""
-        return self.score_behind_best is not None and self.score_behind_best.low > 0
+        """Whether it is worse than the first of the ranking beyond doubt: the interval of the difference is above 0.
+
+        Beyond rounding, that is, also for models that say the same in other words.
+        """
+        return self.score_behind_best is not None and self.score_behind_best.low > _NO_DIFFERENCE
 
 
 class Fits(NamedTuple):
