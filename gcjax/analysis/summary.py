@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcjax.analysis import table_cells
+from gcjax.analysis import paired, table_cells
 from gcjax.analysis.metrics import time_to_target
 from gcjax.analysis.store import Columns, Results
 from gcjax.tables import RichTable, markdown_table, rich_table
@@ -44,10 +44,12 @@ def table(results: Results) -> RichTable:
 
 
 def markdown(results: Results) -> str:
-    """The summary as a Markdown page, with what its columns mean."""
+    """The summary as a Markdown page, with what its columns mean, and with the differences seed by seed."""
     warning = same_durations(results)
     notes = NOTES if warning is None else f"{NOTES}- {warning}\n"
-    return "\n".join(["# Summary", "", markdown_table(heads(results), rows(results)), "", notes])
+    times_of_schemes = {scheme: reach_times(results, scheme) for scheme in _schemes_best_first(results)}
+    page = "\n".join(["# Summary", "", markdown_table(heads(results), rows(results)), "", notes])
+    return "\n".join(part for part in (page, paired.section(times_of_schemes)) if part)
 
 
 def same_durations(results: Results) -> str | None:
@@ -62,10 +64,7 @@ def same_durations(results: Results) -> str | None:
 
 def rows(results: Results) -> list[SummaryRow]:
     """One row a scheme, those that reach the target for most seeds, and soonest, first."""
-    return [
-        _summary_row(results, scheme)
-        for scheme in sorted(results.schemes, key=lambda scheme: _sort_key(results, scheme))
-    ]
+    return [_summary_row(results, scheme) for scheme in _schemes_best_first(results)]
 
 
 def reach_times(results: Results, scheme: str) -> np.ndarray:
@@ -104,6 +103,11 @@ def heads(results: Results) -> SummaryRow:
         chunks_per_worker="Chunks per worker",
         numbers_sent="Numbers sent per worker",
     )
+
+
+def _schemes_best_first(results: Results) -> list[str]:
+    """The schemes in the order of the rows."""
+    return sorted(results.schemes, key=lambda scheme: _sort_key(results, scheme))
 
 
 def _sort_key(results: Results, scheme: str) -> tuple[float, float]:

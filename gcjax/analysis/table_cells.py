@@ -22,12 +22,16 @@ def time_to_target_cell(times: np.ndarray, end_times: np.ndarray, is_stalled: li
     is_reached = np.isfinite(times)
     if is_reached.any():
         how_many = "" if is_reached.all() else f" ({is_reached.sum()} of {is_reached.size} seeds)"
-        mean = float(times[is_reached].mean())
-        num_digits_before_point = int(np.floor(np.log10(mean))) + 1 if mean > 0 else 1
-        return mean_spread_cell(times[is_reached], decimals=max(0, 3 - num_digits_before_point)) + how_many
+        return mean_spread_cell(times[is_reached], decimals=decimals_of(times[is_reached].mean())) + how_many
     if all(is_stalled):
         return f"never (stopped at t={_range_text(end_times)})"
     return f"not reached by t={_range_text(end_times)}"
+
+
+def decimals_of(value: float) -> int:
+    """Behind the point, so that a number has three digits; none if it has more before the point."""
+    num_digits_before_point = int(np.floor(np.log10(abs(value)))) + 1 if value else 1
+    return max(0, 3 - num_digits_before_point)
 
 
 def percent_cell(shares: list[float] | np.ndarray) -> str:

@@ -48,7 +48,10 @@ def check_name(name: str | None, kinds: dict[str, registry.Kind]) -> None:
     """Raises `ValueError`, with similar names, if neither a kind nor an entry has this name; None stands for all."""
     names = {*kinds, *(entry for kind in kinds.values() for entry in kind.entries)}
     if name is not None and name not in names:
-        raise ValueError(f"There is no kind and no entry '{name}'. {registry.nearest_names_sentence(name, names)}")
+        raise ValueError(
+            f"There is no kind and no entry '{name}'. {registry.nearest_names_sentence(name, names)} What a package of "
+            "your own registers is listed once that is installed."
+        )
 
 
 def _kind_table(kind_name: str, kind: registry.Kind, *, with_parameters: bool) -> Table:

@@ -1,0 +1,33 @@
+"""Differences seed by seed, by hand and by SciPy."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from gcjax.analysis import paired
+
+
+def test_differences_of_the_seeds_in_which_both_reached_it():
+    reach_times = {
+        "first": np.array([10.0, 20.0, 30.0, np.inf]),
+        "second": np.array([11.0, 22.0, 33.0, 40.0]),
+        "third": np.array([np.inf, np.inf, 31.0, 50.0]),
+    }
+    page = paired.section(reach_times)
+    low, high = stats.ttest_rel(reach_times["second"][:3], reach_times["first"][:3]).confidence_interval(0.95)
+    assert page.startswith("## Later than first, seed by seed\n")
+    assert f"| second | 2.00 | [{low:.2f}, {high:.2f}] | 3 of 4 |" in page
+    assert "| third | - | - | 1 of 4 |" in page
+
+
+def test_the_mean_is_inside_of_so_many_intervals():
+    draws = np.random.default_rng(0).normal(1.0, 2.0, (4000, 5))
+    intervals = np.array([paired.mean_interval(values) for values in draws])
+    share = ((intervals[:, 0] <= 1) & (intervals[:, 1] >= 1)).mean()
+    assert share == pytest.approx(0.95, abs=4 * np.sqrt(0.95 * 0.05 / 4000))
+
+
+@pytest.mark.parametrize("times", [[1.0], [np.inf, np.inf]])
+def test_nothing_is_said_of_one_seed_or_if_nobody_got_there(times):
+    assert paired.section({"one": np.array(times), "other": np.array(times)}) == ""
+    assert paired.section({"alone": np.array([1.0, 2.0])}) == ""
