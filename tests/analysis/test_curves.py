@@ -84,7 +84,7 @@ def test_a_metric_that_rises_and_is_no_share_is_seen(drawn, metric, value, highe
 def test_the_legend_names_bands_and_crosses(drawn, failed, halts):
     (legend,) = drawn(results(failed=failed)).legends
     names = {text.get_text() for text in legend.get_texts()}
-    assert {"ASP", "BSP", "FRC", "band: lowest to highest seed"} <= names
+    assert {"ASP", "BSP", "FRC", "line: mean of seeds; band: lowest to highest"} <= names
     assert ("came to a halt" in names) == halts
 
 
