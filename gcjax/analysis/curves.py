@@ -73,7 +73,9 @@ def _extra_legend_handles(results: Results) -> list[Artist]:
     """The entries of the legend besides the names of the schemes: the band of seeds, the cross of a halt."""
     handles: list[Artist] = []
     if any(len(results.seeds(scheme)) > 1 for scheme in results.schemes):
-        handles.append(Patch(color="#888888", alpha=_BAND_ALPHA, linewidth=0, label="line: mean of seeds; band: lowest to highest"))
+        handles.append(
+            Patch(color="#888888", alpha=_BAND_ALPHA, linewidth=0, label="line: mean of seeds; band: lowest to highest")
+        )
     if any(all(results.facts["schemes"][scheme]["stalled"]) for scheme in results.schemes):
         halt_style: dict[str, Any] = {"marker": "X", "markersize": 9, "markeredgecolor": "white", "linestyle": ""}
         handles.append(Line2D([], [], color="#888888", label="came to a halt", **halt_style))

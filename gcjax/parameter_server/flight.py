@@ -59,7 +59,9 @@ def listen(address: str, on_connection: OnConnection, *, max_bytes: int, securit
         needed = "address must be one to listen at, with a free port"
         if security.certificate:
             needed += ", and the private key that of the certificate"
-        raise ValueError(f"{needed}; got {address!r}: {str(error).splitlines()[0]}") from None
+        raise ValueError(
+            f"{needed}; got {address!r}: {str(error).splitlines()[0]}. Does another server listen there?"
+        ) from None
 
 
 def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, seconds: float = 5.0) -> Connection:

@@ -223,10 +223,10 @@ class _Worker:
                 return None
             if answer.kind == "refused":
                 raise (Disconnected if answer.header.get("may_try_again") else Refused)(answer.header["why"])
-            self.last_connected_time = receive_time = time.monotonic()
             if answer.header["is_ready"]:
-                ping_times.append((send_time, float(answer.header["now"]), receive_time))
+                ping_times.append((send_time, float(answer.header["now"]), time.monotonic()))
             else:  # it compiles, or goes on with an earlier run; its answers may take long
+                self.last_connected_time = time.monotonic()
                 time.sleep(SECONDS_BETWEEN_LOOKS)
         connection.send(Message({"kind": "ready"}))
         return float(answer.header["lease"]), clock.clock_offset(ping_times)

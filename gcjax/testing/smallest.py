@@ -71,12 +71,12 @@ def _simplifications(case: Any) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
     """
     yield np.ones_like
     for index in list(np.ndindex(case.durations.shape))[:MAX_ENTRIES]:
-        for simpler_value in (1.0, np.ceil(case.durations[index])):
-            yield functools.partial(_with_entry, index=index, value=simpler_value)
+        for simpler_value_of in (np.ones_like, np.ceil):
+            yield functools.partial(_with_entry, index=index, value_of=simpler_value_of)
 
 
-def _with_entry(durations: np.ndarray, *, index: tuple[int, ...], value: float) -> np.ndarray:
-    """The durations with one entry changed."""
+def _with_entry(durations: np.ndarray, *, index: tuple[int, ...], value_of: Callable[[Any], Any]) -> np.ndarray:
+    """The durations with one entry changed, to what the function makes of it."""
     durations = durations.copy()
-    durations[index] = value
+    durations[index] = value_of(durations[index])
     return durations

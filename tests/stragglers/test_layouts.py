@@ -154,6 +154,35 @@ def test_workers_are_those_that_have_rows(read):
     assert trace.workers == ("2", "70", str(10**9)) and trace.compute.tolist() == [[2.0, 1.0, 3.0]]
 
 
+def test_numbers_of_workers_stay_in_a_file(tmp_path):
+    for names, expected in [(("2", "70"), ("2", "70")), (("01", "1"), ("0", "1")), (("-1", "4"), ("0", "1"))]:
+        trace = base.trace_of_array(np.ones((2, 2)))._replace(workers=names)
+        stragglers.write_trace(tmp_path / "trace.csv", trace)
+        assert stragglers.read_trace(tmp_path / "trace.csv").workers == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (("1", " 1"), ("1",)),
+        (("1", "1.0"), ("1",)),
+        (("1.0", "0.0"), ("0", "1")),
+        (("01", " 1"), ("01", "1")),
+        (("3", "nan", "b"), ("3", "b", "nan")),
+    ],
+)
+def test_names_in_csv(tmp_path, cells, expected):
+    lines = [f"{cell},{step},1.5\n" for step, cell in enumerate(cells)]
+    (tmp_path / "trace.csv").write_text("host,iteration,seconds\n" + "".join(lines))
+    assert stragglers.read_trace(tmp_path / "trace.csv", columns=COLUMNS).workers == expected
+
+
+def test_a_missing_worker_is_refused(tmp_path):
+    (tmp_path / "trace.csv").write_text("host,iteration,seconds\n1,0,1.0\nNaN,1,2.0\n")
+    with pytest.raises(ValueError, match="has none in row 2"):
+        stragglers.read_trace(tmp_path / "trace.csv", columns=COLUMNS)
+
+
 def test_names_of_digits_are_kept_apart(read):
     for kind in ("csv", "parquet"):
         trace = read(named([("01", 0, 1.0), ("1", 0, 2.0), ("10", 0, 3.0), ("2", 0, 4.0)]), kind, columns=COLUMNS)
@@ -323,6 +352,10 @@ def test_files_by_what_they_are(tmp_path):
     text = b"worker,unit,seconds\n0,0,1.5\n"
     (tmp_path / "trace.csv").write_bytes(gzip.compress(text))
     assert stragglers.read_trace(tmp_path / "trace.csv").compute.tolist() == [[1.5]]
+    packed = gzip.compress(text)
+    (tmp_path / "trace.csv").write_bytes(packed[:15] + b"\xff\xff\xff" + packed[18:])
+    with pytest.raises(ValueError, match="file that can be read"):
+        stragglers.read_trace(tmp_path / "trace.csv")
     np.savez(tmp_path / "trace.npz", a=np.ones((2, 2)))
     with pytest.raises(ValueError, match="is an Arrow or a zip file"):
         stragglers.read_trace(tmp_path / "trace.npz")

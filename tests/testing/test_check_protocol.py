@@ -75,7 +75,7 @@ BROKEN = {
     ),
     "messages take no time": (
         BSP._replace(schedule=lambda d, n: BSP.schedule(d, n._replace(upload=0 * n.upload))),
-        "sending a message must take the latency and the upload .*; unit 0 of .* instead of .* with latency=",
+        r"sending a message must take the latency and the upload .*; unit 0 .*\[\[1\., 1\.\]\] with latency=",
     ),
     "parameters are there at once": (
         ASP._replace(schedule=lambda d, n: ASP.schedule(d, n._replace(download=0 * n.download))),

@@ -16,12 +16,14 @@ import os
 import re
 import tokenize
 import warnings
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
@@ -35,7 +37,8 @@ _READ_OPTIONS = csv.ReadOptions(use_threads=False)  # with one thread, errors na
 def write_trace(path: str | Path, trace: Any) -> None:
     """Writes measured times as a CSV file; `read_trace` gives the same bits back.
 
-    Workers are written by their numbers, not their names, and times that are ratios (`Trace.is_relative`) as seconds.
+    Workers are written by their names if these are whole numbers from 0 on, else by their places, 0, 1, ...; and times
+    that are ratios (`Trace.is_relative`) as seconds.
 
     Args:
       path: the file, which is overwritten.
@@ -46,9 +49,11 @@ def write_trace(path: str | Path, trace: Any) -> None:
     """
     if not isinstance(trace, Trace):
         trace = base.trace_of_array(trace)
-    step_index, worker = np.indices(trace.compute.shape)
+    step_index, worker_index = np.indices(trace.compute.shape)
+    has_numbers = all(name == "0" or re.fullmatch(r"[1-9]\d{0,14}", name) for name in trace.workers)
+    numbers = np.array([int(name) for name in trace.workers]) if has_numbers else np.arange(len(trace.workers))
     columns = {
-        "worker": worker.ravel(),
+        "worker": numbers[worker_index.ravel()],
         "unit": trace.steps[step_index.ravel()],
         "seconds": _with_empty_cells(trace.compute),
     }
@@ -118,7 +123,7 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
         elif is_parquet or data.startswith(_PARQUET):
             source = parquet.ParquetFile(os.fspath(path) if is_parquet else pa.BufferReader(data))
         else:
-            table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS, convert_options=_convert_options(columns))
+            table = _table_of_csv(data, columns)
             names = table.column_names  # refuses text that is not UTF-8
     if is_array:
         if columns is not None:
@@ -134,13 +139,21 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
     return _scaled_trace(layout.trace_of_parts(str(path), [table.select(layout.columns)]), scale)
 
 
-def _convert_options(columns: Mapping[str, str] | None) -> csv.ConvertOptions:
-    """How the cells of a CSV file are read: names of workers as text, so that 01 and 1 are two; else by what they are.
+def _table_of_csv(data: bytes, columns: Mapping[str, str] | None) -> pa.Table:
+    """The table of a CSV file. Names of workers that are numbers are text if some begin with 0, as 01 and 1 are two.
 
     `columns` as in `read_trace`.
     """
-    worker_column = (columns or {}).get("worker")
-    return csv.ConvertOptions(column_types={} if worker_column is None else {worker_column: pa.string()})
+    table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS)
+    name = (columns or {}).get("worker", "")
+    if list((columns or {}).values()).count(name) != 1 or table.column_names.count(name) != 1:
+        return table
+    if not pa.types.is_integer(table[name].type) or table[name].null_count:
+        return table
+    as_text = csv.ConvertOptions(column_types={name: pa.string()}, include_columns=[name])
+    texts = pc.utf8_trim_whitespace(csv.read_csv(pa.BufferReader(data), _READ_OPTIONS, convert_options=as_text)[name])
+    begins_with_zero = pc.any(pc.match_substring_regex(texts, r"^-?0\d")).as_py()
+    return table.set_column(table.column_names.index(name), name, texts) if begins_with_zero else table
 
 
 def _with_fractions(array: np.ndarray) -> np.ndarray:
@@ -204,7 +217,7 @@ def _scaled_trace(trace: Trace, scale: float) -> Trace:
 
 
 _DAMAGE = (
-    OSError, EOFError, MemoryError, ValueError, SyntaxError, tokenize.TokenError, TypeError, RecursionError,
+    OSError, EOFError, MemoryError, ValueError, SyntaxError, tokenize.TokenError, TypeError, RecursionError, zlib.error,
     pa.ArrowException,
 )  # fmt: skip
 """What libraries raise for a damaged file: NumPy reads a header as Python."""

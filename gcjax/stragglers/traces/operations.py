@@ -22,7 +22,8 @@ _COMMUNICATING = (
     r"(?i)(^nccl|(send|recv|reduce|reduce[-_]?scatter|gather|broadcast|barrier|all[-_]?to[-_]?all)"
     r"([-_](start|done))?\s*$)"
 )
-"""How the names of operations end that communicate, in large or small letters; or they begin with nccl."""
+"""How the names of operations end that communicate, maybe with start or done behind it, in large or small letters; or
+they begin with nccl."""
 _NUM_KINDS = 2
 """Of operations: computing, 0, and communicating, 1."""
 _MAX_CELLS_PER_ROW = 4
@@ -138,16 +139,25 @@ def _sums_of_cells_with_rows(cells: _Cells, seconds: np.ndarray) -> _CellSums:
 
 
 def _cells(rank: np.ndarray, step: np.ndarray, stage: np.ndarray) -> _Cells:
-    """The cells of rows int64[rows]: all of a range of the three numbers, or those with a row if they are few."""
-    lowest = [int(numbers.min()) for numbers in (step, rank, stage)]
-    nums = [int(numbers.max()) - low + 1 for numbers, low in zip((step, rank, stage), lowest, strict=True)]
-    is_dense = nums[0] * nums[1] * nums[2] <= _MAX_CELLS_PER_ROW * len(rank)
-    if is_dense:
-        cell_of_row = ((step - lowest[0]) * nums[1] + (rank - lowest[1])) * nums[2] + (stage - lowest[2])
-        step_of_cell, rank_of_cell, stage_of_cell = np.indices(nums).reshape(3, -1) + np.array(lowest)[:, None]
-        return _Cells(cell_of_row, rank_of_cell, step_of_cell, stage_of_cell)
-    distinct_cells, cell_of_row = np.unique(np.stack([step, rank, stage], axis=1), axis=0, return_inverse=True)
-    return _Cells(cell_of_row.ravel(), distinct_cells[:, 1], distinct_cells[:, 0], distinct_cells[:, 2])
+    """The cells of rows int64[rows]: all of the numbers that there are, or those with a row if they are few."""
+    (steps, step_index), (ranks, rank_index), (stages, stage_index) = map(_distinct_and_index, (step, rank, stage))
+    cell_of_row = (step_index * len(ranks) + rank_index) * len(stages) + stage_index
+    cells = np.arange(len(steps) * len(ranks) * len(stages))
+    if len(cells) > _MAX_CELLS_PER_ROW * len(rank):
+        cells, cell_of_row = np.unique(cell_of_row, return_inverse=True)
+    step_and_rank, stage_of_cell = np.divmod(cells, len(stages))
+    step_of_cell, rank_of_cell = np.divmod(step_and_rank, len(ranks))
+    return _Cells(cell_of_row, ranks[rank_of_cell], steps[step_of_cell], stages[stage_of_cell])
+
+
+def _distinct_and_index(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different values of int64[rows] in order, and int64[rows], which one each row has."""
+    distinct_values = base.distinct(values)
+    if distinct_values[-1] - distinct_values[0] >= _MAX_CELLS_PER_ROW * len(values):
+        return distinct_values, np.searchsorted(distinct_values, values)
+    index_of_value = np.zeros(distinct_values[-1] - distinct_values[0] + 1, np.int64)
+    index_of_value[distinct_values - distinct_values[0]] = np.arange(len(distinct_values))
+    return distinct_values, index_of_value[values - distinct_values[0]]
 
 
 def _is_communication(path: str, part: pa.Table) -> np.ndarray:

@@ -60,7 +60,9 @@ def _sort_keys(texts: list[str]) -> list[tuple[float, str]]:
     """By what texts are sorted: by their numbers if all are numbers, whole ones of any size, and then as text."""
     for number_of in (int, float):
         with contextlib.suppress(ValueError):
-            return [(number_of(text), text) for text in texts]
+            numbers = [number_of(text) for text in texts]
+            if not any(number != number for number in numbers):  # NaN has no place in an order
+                return list(zip(numbers, texts, strict=True))
     return [(0, text) for text in texts]
 
 
