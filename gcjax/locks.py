@@ -19,7 +19,7 @@ from gcjax import interrupts
 
 LOCK_FILE = ".lock"
 _MAX_HOLDER_BYTES = 1000
-_HELD_ERRNOS = {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
+HELD_ERRNOS = {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
 _NO_LOCKS_ERRNOS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
@@ -88,7 +88,7 @@ def locked(descriptor: int, folder: Path) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _HELD_ERRNOS:
+        if error.errno in HELD_ERRNOS:
             return False
         if error.errno not in _NO_LOCKS_ERRNOS:
             raise

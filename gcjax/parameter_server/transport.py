@@ -14,6 +14,10 @@ class Disconnected(ConnectionError):
     """The other side is gone, or was never there."""
 
 
+class NotLetIn(Disconnected):
+    """The server does not let the worker in now; it may later."""
+
+
 class Refused(ValueError):
     """The other side does not talk to us, and says why."""
 

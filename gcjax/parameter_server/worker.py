@@ -17,10 +17,10 @@ from gcjax.parameter_server.overlapping import OverlappingTurns
 from gcjax.parameter_server.overlapping_program import OverlappingProgram
 from gcjax.parameter_server.security import NO_SECURITY, Security, check_worker
 from gcjax.parameter_server.setups import Setup, check_setup, fingerprint
-from gcjax.parameter_server.transport import Connection, Disconnected, Refused
+from gcjax.parameter_server.transport import Connection, Disconnected, NotLetIn
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import CodedProgram, LocalProgram, worker_program
-from gcjax.parameter_server.worker_turns import Order, WorkerTurns, next_message
+from gcjax.parameter_server.worker_turns import Order, WorkerTurns, check_not_refused, next_message
 from gcjax.throttle import Throttle, no_throttle
 
 NUM_PINGS = 5
@@ -135,11 +135,15 @@ class _Worker:
         ]
         for thread in self._threads:
             thread.start()
+        was_let_in = True
         try:
             if isinstance(self._program, OverlappingProgram):
                 self._take_overlapping_turns(self._program, connection, inbox, layout, clock_offset)
             else:
                 self._take_turns(WorkerTurns(connection, inbox, self._program, layout, clock_offset), inbox)
+        except NotLetIn:
+            was_let_in = False
+            raise
         except Disconnected:
             if isinstance(self._program, OverlappingProgram):
                 self._program.give_up_turn()
@@ -147,7 +151,8 @@ class _Worker:
                 raise
         finally:
             has_ended.set()
-            self.last_connected_time = time.monotonic()
+            if was_let_in:
+                self.last_connected_time = time.monotonic()
 
     def _take_turns(self, turns: WorkerTurns, inbox: Inbox) -> None:
         """Takes one turn after the other, until the run is done; one is left out if a later order has come already."""
@@ -221,8 +226,7 @@ class _Worker:
                 pass
             if answer.kind == "end":
                 return None
-            if answer.kind == "refused":
-                raise (Disconnected if answer.header.get("may_try_again") else Refused)(answer.header["why"])
+            check_not_refused(answer)
             if answer.header["is_ready"]:
                 ping_times.append((send_time, float(answer.header["now"]), time.monotonic()))
             else:  # it compiles, or goes on with an earlier run; its answers may take long

@@ -10,7 +10,7 @@ import numpy as np
 from gcjax.parameter_server import wire
 from gcjax.parameter_server.inbox import Inbox
 from gcjax.parameter_server.overlapping import losses_header
-from gcjax.parameter_server.transport import Connection, Disconnected, Refused
+from gcjax.parameter_server.transport import Connection, Disconnected, NotLetIn, Refused
 from gcjax.parameter_server.units import UnitResult
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import CodedProgram, Program
@@ -206,14 +206,19 @@ class WorkerTurns:
 
 
 def next_message(inbox: Inbox) -> Message:
-    """Waits for the next message; raises `Disconnected` if the server is gone, `Refused` if it does not let us in."""
+    """Waits for the next message; raises `Disconnected` if the server is gone, or the error of `check_not_refused`."""
     message = inbox.get()
     if message is None:
         inbox.put_back(None)
         raise Disconnected("the server is gone.")
-    if message.kind == "refused":  # it can come after the answers to all pings
-        raise Refused(message.header["why"])
+    check_not_refused(message)  # a refusal can come after the answers to all pings
     return message
+
+
+def check_not_refused(message: Message) -> None:
+    """Raises `Refused` if the message says that the worker is not let in, or `NotLetIn` if it may try again."""
+    if message.kind == "refused":
+        raise (NotLetIn if message.header.get("may_try_again") else Refused)(message.header["why"])
 
 
 def _is_ready(array: Any) -> bool:

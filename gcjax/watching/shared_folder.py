@@ -4,6 +4,8 @@ The file of a process is a trace that `gcjax.stragglers.read_trace` reads. A pro
 not appended yet; half a last line is left out.
 """
 
+import contextlib
+import fcntl
 import re
 from pathlib import Path
 from typing import TextIO
@@ -49,17 +51,18 @@ class SharedFolder:
         with os_errors_as_value_error("folder must be one", path):
             path.mkdir(parents=True, exist_ok=True)
         self._file: Path | None = None  # until `open`
-        self._locked_stream: TextIO | None = None
+        self._lock: TextIO | None = None
         self._read_positions: dict[Path, tuple[bytes, int]] = {}  # how a file began, and up to where it was read
 
     def open(self, worker: int) -> None:
-        """Makes the file of this process, with nothing but its head, and holds a lock on it.
+        """Makes the file of this process, with nothing but its head; until `close` no other may write as this worker.
 
-        A run from a step N > 0 takes the place of those from that step and from later ones: their files are deleted.
+        A run from a step N > 0 takes the place of those from that step and from later ones: their files get other
+        names, unless a process that still runs writes to them.
 
         Raises:
-          ValueError: if the run begins with step 0, and there are files of another; if another process or wrapper
-            writes to the file; if it cannot be written.
+          ValueError: if the run begins with step 0, and there are files of another; if another process writes as this
+            worker; if the folder cannot be written.
         """
         file = self.path / f"{self.prefix}.{self.first_step}.{worker}.csv"
         later_files = [other for other in self._files() if _first_step(other) > self.first_step]
@@ -70,20 +73,42 @@ class SharedFolder:
                 "Give another folder or name, or start=N to go on from step N."
             )
         with os_errors_as_value_error("folder must be one", file):
-            stream = file.open("x" if is_fresh else "a")
-        if not locks.locked(stream.fileno(), self.path):
-            stream.close()
-            raise ValueError(
-                f"A file is for one process and one wrapper at a time; {file} is being written. Does the job that this "
-                "one goes on from still run, or is the earlier wrapper open (step.close() ends it)? Processes of one "
-                "job are told apart by jax.distributed.initialize()."
-            )
-        stream.truncate(0)
-        stream.write(_HEADER_LINE)
-        stream.flush()
-        for later_file in later_files:
-            later_file.unlink(missing_ok=True)  # another process of this run may have been faster
-        self._file, self._locked_stream = file, stream
+            self._lock = self._locked_file(worker)
+            if self._lock is None:
+                raise ValueError(
+                    f"One process at a time writes as worker {worker} of '{self.prefix}' in {self.path}, and another "
+                    "one does. Does the job that this one goes on from still run? Processes of one job are told apart "
+                    "by jax.distributed.initialize()."
+                )
+            for other in [file, *later_files]:
+                if not is_fresh and (_worker(other) == worker or self._is_free(_worker(other))):
+                    with contextlib.suppress(FileNotFoundError):  # another process of this run may be faster
+                        other.rename(other.with_suffix(".replaced"))
+            with file.open("x" if is_fresh else "w") as stream:
+                stream.write(_HEADER_LINE)
+        self._file = file
+
+    def _locked_file(self, worker: int) -> TextIO | None:
+        """The file by which a process is known to write as this worker, locked until it is closed; None if one does.
+
+        The lock is a record lock: it goes with the process, also if that has forked others, and a process gets its own
+        again. Where the file system has none, nobody is told apart.
+        """
+        stream = (self.path / f".{self.prefix}.{worker}.lock").open("a")
+        try:
+            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in locks.HELD_ERRNOS:
+                stream.close()
+                return None
+        return stream
+
+    def _is_free(self, worker: int) -> bool:
+        """Whether no other process writes as this worker, who is not that of this process."""
+        lock = self._locked_file(worker)
+        if lock is not None:
+            lock.close()
+        return lock is not None
 
     def append(self, rows: np.ndarray) -> None:
         """Appends float64[rows, 7] to the file of this process, at once; to 0.1 microseconds, empty cells for NaN.
@@ -103,9 +128,9 @@ class SharedFolder:
             stream.write(sink.getvalue())
 
     def close(self) -> None:
-        """Writes the trace of all processes, and lets go of the file of this one."""
-        if self._locked_stream is not None:
-            self._locked_stream.close()
+        """Writes the trace of all processes; another process may write as this worker then."""
+        if self._lock is not None:
+            self._lock.close()
         if len(rows := self.all_rows()):
             with atomic_write(self.path / f"{self.prefix}.csv") as path:
                 write_trace(path, _with_all_processes(joined_trace(rows)))
@@ -147,8 +172,12 @@ class SharedFolder:
 
 def _first_step(file: Path) -> int:
     """The number of a run's first step, from the name of a file of the run: NAME.START.WORKER.csv."""
-    start, _worker, _csv = file.name.split(".")[-3:]
-    return int(start)
+    return int(file.name.split(".")[-3])
+
+
+def _worker(file: Path) -> int:
+    """The number of the process that the file is of, from its name, as in `_first_step`."""
+    return int(file.name.split(".")[-2])
 
 
 def _rows_of_lines(csv_bytes: bytes) -> np.ndarray:

@@ -68,8 +68,8 @@ def watch(
       folder: where all processes write; on a file system that all see. Without one, each knows only of itself, and
         keeps that in memory.
       name: of this step, if several are watched.
-      start: the number of the first step; that of the checkpoint if a run goes on. What was recorded from that step on
-        is replaced.
+      start: the number of the first step; that of the checkpoint if a run goes on. What this process had recorded from
+        that step on is replaced, as is what runs from later steps had; their files stay, as `NAME.*.replaced`.
       every: seconds from one time of writing and reading to the next: as much is lost if a process is killed.
       waits: whether the step waits for other processes.
       report: called in process 0, on a thread, when a process is newly named, or as worse than before, or no longer,
@@ -80,7 +80,7 @@ def watch(
 
     Raises:
       ValueError: if an argument is wrong; at the first call, if the folder has the trace of another run or wrapper, or
-        another process writes there under the number of this one.
+        another process writes there as the worker that this one is.
 
     Example:
       >>> step = gcjax.watch(lambda x: x + 1)

@@ -31,7 +31,7 @@ from gcjax.protocols.conformance.structure import check_structure
 from tests.parameter_server import driven
 from tests.parameter_server.driven import Driven, problems
 from tests.parameter_server.processes import Served, Workers, process_setup
-from tests.parameter_server.runs import KEY, NUM_WORKERS, OPTIMIZER, live_run, replay, setup
+from tests.parameter_server.runs import KEY, NUM_WORKERS, OPTIMIZER, live_run, replay, setup, start_workers
 from tests.protocols.test_rules import PROTOCOLS
 
 FINGERPRINT = {"gcjax": "1", "data": "a"}
@@ -525,3 +525,17 @@ def test_a_server_that_cannot_go_on_answers_no_more(tmp_path):
     with pytest.raises(Disconnected, match="nobody answers"):
         flight.connect(address, max_bytes=0)
     parameter_server.Server(setup(PROTOCOLS["asp"]), limits, address=address, checkpoints=tmp_path).close()
+
+
+def test_a_worker_whose_number_is_taken_gives_up():
+    """Though the server answers: it says why it does not let the second one in."""
+    one = setup(PROTOCOLS["asp"])
+    served = Served(one, parameter_server.Limits(10**6, seconds=60.0))
+    threads, _ = start_workers(served.server.address, PROTOCOLS["asp"])
+    served.wait_for_commits(1)
+    with pytest.raises(Disconnected, match=r"worker 0 is there already. .* It was looked for for 0.5 s"):
+        parameter_server.work(one, served.server.address, worker=0, patience=0.5)
+    served.server.stop()
+    served.end()
+    for thread in threads:
+        thread.join(10)

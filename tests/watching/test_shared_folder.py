@@ -1,5 +1,6 @@
 """Files of rows: appended to, cut off, damaged, gone on with."""
 
+import multiprocessing
 import shutil
 
 import numpy as np
@@ -105,7 +106,6 @@ def test_a_run_that_goes_on_replaces_what_it_measures_again(path):
         later = opened(path, start=50)
         later.append(rows(0, 51, last))
         same(other.news(), [rows(0, 51, last)])
-        later._locked_stream.close()  # as at the end of its process
     same(later.all_rows(), [rows(0, 1, 50), rows(0, 51, 60)])
 
 
@@ -116,19 +116,36 @@ def test_a_run_from_an_earlier_checkpoint_replaces_what_later_ones_measured(path
     SharedFolder(path, "step", 5).close()
     expected = [*(rows(worker, 1, 5) for worker in (0, 1)), *(rows(worker, 6, 15) for worker in (0, 1))]
     same(SharedFolder(path, "step", 0).all_rows(), expected)
-    assert sorted(file.name for file in path.iterdir()) == [
-        "step.0.0.csv", "step.0.1.csv", "step.5.0.csv", "step.5.1.csv", "step.csv",
+    assert sorted(file.name for file in path.glob("step*")) == [
+        "step.0.0.csv", "step.0.1.csv", "step.10.0.replaced", "step.10.1.replaced",
+        "step.5.0.csv", "step.5.1.csv", "step.csv",
     ]  # fmt: skip
 
 
-def test_two_processes_of_one_number_are_refused(path):
-    first = opened(path, start=5)
-    first.append(rows(0, 6, 9))
-    with pytest.raises(ValueError, match=r"step\.5\.0\.csv is being written. Does the job"):
-        opened(path, start=5)
-    same(first.all_rows(), [rows(0, 6, 9)])
-    first.close()
-    opened(path, start=5)
+def in_another_process(path, worker, start, end):
+    """Opens the file and tells so, until it hears of the end."""
+    folder = opened(path, worker, start=start)
+    folder.append(rows(worker, start + 1, start + 4))
+    end.send("open")
+    end.recv()
+
+
+@pytest.mark.parametrize("start", [5, 9, 12])
+def test_two_processes_of_one_number_are_refused(path, start):
+    """Wherever the other one has begun; what it writes stays."""
+    end, other_end = (context := multiprocessing.get_context("spawn")).Pipe()
+    other = context.Process(target=in_another_process, args=(path, 0, 9, other_end), daemon=True)
+    other.start()
+    assert end.recv() == "open"
+    with pytest.raises(ValueError, match=r"as worker 0 of 'step' in .*, and another one does. Does the job"):
+        opened(path, start=start)
+    opened(path, 1, start=5)  # another worker, of a run that goes on from an earlier step: both live
+    same(SharedFolder(path, "step", 9).news(), [rows(0, 10, 13)])
+    end.send("end")
+    other.join(30)
+    opened(path, start=start).append(rows(0, start + 1, start + 3))
+    opened(path, start=start).append(rows(0, start + 1, start + 2))  # as a cell of a notebook that is run again
+    assert (SharedFolder(path, "step", 0).all_rows()[:, 1] == start + 1).any()
 
 
 def test_other_files_are_left_alone(path):
