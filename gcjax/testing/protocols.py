@@ -68,7 +68,8 @@ def check_protocol(
     sending; messages take as long as the network says; weights are positive and add up to a mean; commits that do not
     happen are last. The schedule is that of the protocol's specification. Besides: the types of the durations are kept,
     there is one program for all durations, it gives the same bits again, and under `vmap`; durations that are no
-    seconds are refused. Links that are shared at the server are not tried.
+    seconds are refused. Not tried are links that are shared at the server, and how long it takes workers with
+    parameters of their own to receive.
 
     Args:
       protocol: what is checked.
