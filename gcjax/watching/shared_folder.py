@@ -104,7 +104,7 @@ class SharedFolder:
         return stream
 
     def _is_free(self, worker: int) -> bool:
-        """Whether no other process writes as this worker, who is not that of this process."""
+        """Whether no other process writes as this worker, which is another one than that of this process."""
         lock = self._locked_file(worker)
         if lock is not None:
             lock.close()

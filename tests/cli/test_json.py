@@ -64,7 +64,9 @@ def test_a_run_and_its_report_say_where_and_what(command):
     assert status == 0 and (run["command"], run["gcjax"]) == ("run", gcjax.__version__)
     assert run["folder"] == str(Path("out").absolute())
     assert {"metrics.parquet", "summary.md", "run.json", "timeline.png"} <= set(run["files"])
-    assert [row["Scheme"] for row in run["tables"][0]] and len(run["tables"]) == 1
+    summary, differences = run["tables"]
+    assert {row["Scheme"] for row in summary} == {"BSP", "ASP"}
+    assert [set(row) for row in differences] == [{"Scheme", "Seconds later", "95 % interval", "Seeds"}]
     bsp, asp = run["schemes"]
     assert (bsp["scheme"], asp["scheme"]) == ("BSP", "ASP")
     assert bsp["target"] == {"metric": "suboptimality", "value": 1.0, "higher_is_better": False}
