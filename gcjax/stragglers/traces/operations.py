@@ -88,9 +88,10 @@ def _trace_of_cell_sums(path: str, sums: _CellSums, num_rows: int) -> Trace:
     if num_steps * len(ranks) > base.MAX_CELLS_PER_ROW * num_rows:
         raise ValueError(f"{path} has {num_rows} operations, but {num_steps} steps of {len(ranks)} ranks.")
     worker_names = tuple(str(number) for number in ranks)
-    whole_steps = _summed(sums.rank, sums.step, np.zeros_like(sums.stage), sums.seconds)
-    num_stages = _summed(sums.rank, sums.step, np.zeros_like(sums.stage), np.ones_like(sums.seconds)).seconds[:, 0]
-    compute, communication = whole_steps.seconds.T / num_stages  # float64[rank and step] each
+    with_count = np.column_stack([sums.seconds, np.ones(len(sums.rank))])
+    whole_steps = _summed(sums.rank, sums.step, np.zeros_like(sums.stage), with_count)
+    compute, communication, num_stages = whole_steps.seconds.T  # float64[rank and step] each
+    compute, communication = compute / num_stages, communication / num_stages
     worker_index = np.searchsorted(ranks, whole_steps.rank)
     trace = base.trace_of_rows(
         "operations", worker_index, whole_steps.step, compute, communication, workers=worker_names
@@ -125,7 +126,7 @@ def _cell_sums_of_all_parts(cell_sums_of_parts: list[_CellSums]) -> _CellSums:
 
 
 def _summed(rank: np.ndarray, step: np.ndarray, stage: np.ndarray, seconds: np.ndarray) -> _CellSums:
-    """The sums of the rows of each cell, whose seconds are float64[rows, 2]."""
+    """The sums of the rows of each cell, whose seconds are float64[rows, 2], or more columns."""
     cells = _cells(rank, step, stage)
     num_cells = len(cells.rank)
     seconds_by_kind = [np.bincount(cells.cell_of_row, weights=of_kind, minlength=num_cells) for of_kind in seconds.T]
