@@ -130,7 +130,8 @@ class Simulation:
                 float(ends[0].shared.residual), float(loss), ends[0].shared.seconds.T,
             ))  # fmt: skip
             if checkpoints is not None:
-                saving.save(place, saving.TrainingState(*self.put_everywhere((params, opt_state)), history))
+                state = saving.TrainingState(*self.put_everywhere((params, opt_state)), history)
+                saving.save(place, state, any_process_stops=False)
         return params, records.stack_rounds(history)
 
     def put_everywhere(self, tree):

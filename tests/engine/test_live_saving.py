@@ -1,6 +1,7 @@
 """Live training that is cut off and resumed: given the same progress in every round, it ends with the same bits."""
 
 import functools
+import itertools
 import re
 import shutil
 import signal
@@ -69,9 +70,10 @@ def test_every_worker_keeps_its_own_seconds_and_64_bits(tmp_path):
         happened = live.Round(0.1, INF, 3, progress, 1 / 3, -0.1, times)
         state = saving._checkpoint_arrays(place, saving.TrainingState({}, {}, [happened]))
         assert state["seconds"].shape == (W, 4, 8) and state["seconds"].sharding.spec[0] == "workers"
-        saving.save(place, saving.TrainingState({}, {}, [happened]))
+        saving.save(place, saving.TrainingState({}, {}, [happened]), any_process_stops=False)
         assert not any(tmp_path.glob("[0-9]*"))
-        saving.save(place, saving.TrainingState({}, {}, [happened, happened._replace(seconds=0.2)]))
+        both = saving.TrainingState({}, {}, [happened, happened._replace(seconds=0.2)])
+        saving.save(place, both, any_process_stops=False)
         history = saving.restore(place, saving.TrainingState({}, {}, [])).history
     assert [round.seconds for round in history] == [0.1, 0.2]
     assert bits(history[0]) == bits(happened)
@@ -162,13 +164,31 @@ def test_a_signal_saves_the_round_and_ends_the_process(tmp_path, timed, ended):
 
 def test_all_save_the_round_in_which_one_is_asked_to_stop(tmp_path, timed, ended, monkeypatch):
     """As one sees it that has no signal: it saves, and goes on until it is ended."""
-    asked = iter([False, True, False, False, False, False])
-    monkeypatch.setattr(saving.pieces, "stop_requested", lambda training: next(asked))
+    asked = iter([False, False, True, False, False, False, False])  # the first before the rounds, to compile it
+    monkeypatch.setattr(training.pieces, "stop_requested", lambda training: next(asked))
     seen = []
     with engine.Checkpoints(tmp_path, every=1000, keep=9) as checkpoints:
         trained(checkpoints, seen=seen)
         assert checkpoints.on_disk() == [2, 6]
     assert seen == list(range(6)) and not ended
+
+
+def test_waiting_for_each_other_between_rounds_counts_to_the_next_round(tmp_path, monkeypatch):
+    """All ask each other after each round whether to stop: who is late is waited for there."""
+    time, asked = Time(), itertools.count(-1)  # before the rounds, too
+    monkeypatch.setattr(training, "Clock", time.clock)
+    monkeypatch.setattr("gcjax.engine.live.chunk_work.MAX_SLEEP", 1e9)
+
+    def wait_after_third_round(params):
+        time.pass_by(100.0 if next(asked) == 2 else 0.0)
+        return False
+
+    seconds_of_each = []
+    for stop_requested in (lambda params: False, wait_after_third_round):
+        monkeypatch.setattr(training.pieces, "stop_requested", stop_requested)
+        with engine.Checkpoints(tmp_path / str(len(seconds_of_each)), every=1000) as checkpoints:
+            seconds_of_each.append(trained(checkpoints, throttle=lambda worker, number: 1.0).rounds.seconds)
+    np.testing.assert_array_equal(seconds_of_each[1] - seconds_of_each[0], [0, 0, 0, 100, 0, 0])
 
 
 def test_what_a_round_that_takes_too_long_loses_is_said(tmp_path, timed):
@@ -218,7 +238,8 @@ def test_another_number_of_workers_is_refused(tmp_path):
     workers_mesh = jax.sharding.Mesh(np.array(devices(W)), ("workers",))
     with engine.Checkpoints(tmp_path) as checkpoints:
         happened = live.Round(1.0, INF, 0, np.zeros(W, np.int32), 0.0, 0.0, np.zeros((K, W), np.float32))
-        saving.save(mesh(checkpoints, names[0], mesh=workers_mesh), saving.TrainingState({}, {}, [happened] * 2))
+        state = saving.TrainingState({}, {}, [happened] * 2)
+        saving.save(mesh(checkpoints, names[0], mesh=workers_mesh), state, any_process_stops=False)
     with (
         engine.Checkpoints(tmp_path) as checkpoints,
         pytest.raises(ValueError, match=r"another run:[^$]*-num_workers = 4\n[^$]*[+]num_workers = 2"),

@@ -17,7 +17,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from gcjax import interrupts, processes, saved_progress
 from gcjax.codes.base import GradientCode
-from gcjax.engine import pieces
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.identity import run_identity
 from gcjax.engine.live.deadlines import DeadlineRule
@@ -127,7 +126,7 @@ def grace(storage: Storage) -> Iterator[None]:
             storage.progress.record_stop()  # for the last line of the command: all rounds so far are saved
 
 
-def save(storage: Storage, training: TrainingState) -> bool:
+def save(storage: Storage, training: TrainingState, *, any_process_stops: bool) -> bool:
     """Starts to save the training, if a checkpoint is due, or a signal has come to any of the processes.
 
     Every process must call it after each round, so that all save the same one.
@@ -136,7 +135,6 @@ def save(storage: Storage, training: TrainingState) -> bool:
       Whether this process got the signal, and is to stop. The others are ended when it does.
     """
     rounds_done = len(training.history)
-    any_process_stops = pieces.stop_requested(training.params)
     is_due = rounds_done == storage.num_rounds or rounds_done % storage.checkpoints.every == 0
     if any_process_stops or is_due:
         storage.progress.record_checkpoint(rounds_done)

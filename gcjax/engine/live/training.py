@@ -18,6 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from gcjax import _validate, saved_progress
 from gcjax.codes.base import GradientCode, check_code
+from gcjax.engine import pieces
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.live import deadlines, saving
 from gcjax.engine.live.chunk_work import ChunkGradients, Clock, compiled_chunk_gradient, zero_chunk_gradients
@@ -150,15 +151,23 @@ def _train_rounds(
     """
     params, opt_state, history = state
     chunk_gradients = _warm_up(worker, exchange, params, opt_state, chunk_gradients)
+    if storage is not None:
+        pieces.stop_requested(params)  # compiles it
+    seconds_between_rounds = 0.0
     for round_number in range(len(history), num_rounds):
         params, opt_state, chunk_gradients, record = _train_round(
             worker, exchange, round_number, history, params, opt_state, chunk_gradients
         )
+        record = record._replace(seconds=seconds_between_rounds + record.seconds)
         history.append(record)
         if on_round is not None:
             on_round(round_number, record, own_copy(params))
-        if storage is not None and saving.save(storage, TrainingState(params, opt_state, history)):
-            break
+        if storage is not None:
+            asking_time = worker.clock.now()
+            any_process_stops = pieces.stop_requested(params)  # waits for who is late, as the next round would
+            seconds_between_rounds = worker.clock.now() - asking_time
+            if saving.save(storage, TrainingState(params, opt_state, history), any_process_stops=any_process_stops):
+                break
     return TrainingState(params, opt_state, history)
 
 
