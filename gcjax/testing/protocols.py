@@ -25,6 +25,7 @@ from gcjax.testing.contract import (
     require,
     same,
 )
+from gcjax.testing.foresight import check_further_units_do_not_matter, check_future_units_do_not_matter
 from gcjax.testing.schedules import check_every_rule
 from gcjax.testing.smallest import smallest_case
 
@@ -58,6 +59,7 @@ def check_protocol(
     num_units: int | None = None,
     num_cases: int = 2,
     quick: bool = False,
+    knows_durations: bool = False,
     rng_key: jax.Array | None = None,
 ) -> None:
     """Checks the contract of a protocol (`gcjax.protocols.Protocol`) and of the schedules that it makes.
@@ -66,7 +68,8 @@ def check_protocol(
     network: commits are in order of time, and read only versions that are there, within the staleness that the protocol
     allows; each unit is used once at most, when it has arrived; nobody begins a unit before being free, or while
     sending; messages take as long as the network says; weights are positive and add up to a mean; commits that do not
-    happen are last. The schedule is that of the protocol's specification. Besides: the types of the durations are kept,
+    happen are last. A commit does not depend on units that have not ended by then, nor, up to the horizon, on how many
+    are sampled. The schedule is that of the protocol's specification. Besides: the types of the durations are kept,
     there is one program for all durations, it gives the same bits again, and under `vmap`; durations that are no
     seconds are refused. Not tried are links that are shared at the server, and how long it takes workers with
     parameters of their own to receive.
@@ -76,7 +79,9 @@ def check_protocol(
       num_workers: W; those of the code if there is one, otherwise 4.
       num_units: T; 8 rounds if None.
       num_cases: how many durations of each kind are drawn.
-      quick: leaves out what needs further programs: `vmap`, and the specification.
+      quick: leaves out what needs further programs: `vmap`, more units, and the specification.
+      knows_durations: whether it may know all durations from the beginning, as `worker_busy(eager=True)` does without a
+        trigger.
       rng_key: decides the random cases.
 
     Raises:
@@ -95,9 +100,9 @@ def check_protocol(
         for case in cases:
             schedules.append(_schedule_of_case(schedule_function, case))
             num_commits += int(np.isfinite(schedules[-1].time).sum())
-            broken_rule = _broken_rule(protocol, schedules[-1], case)
+            broken_rule = _broken_rule(protocol, schedule_function, schedules[-1], case, knows_durations)
             if broken_rule:
-                broken_rule_of = functools.partial(_broken_rule_of_case, protocol)
+                broken_rule_of = functools.partial(_broken_rule_of_case, protocol, knows_durations)
                 rule, smallest = smallest_case(broken_rule_of, broken_rule, case, round_units=protocol.round_units)
                 require(False, rule, str(smallest))
         require(num_commits, f"some commit must happen within {shape[0]} units of each worker; none did in any case")
@@ -106,6 +111,8 @@ def check_protocol(
         require(is_same, "the same durations must give the same schedule, bit by bit", str(cases[0]))
         if not quick:
             _check_vmap(protocol, cases, schedules)
+            if not knows_durations:
+                _check_more_units(protocol, cases)
         _check_refusals(protocol, shape)
     if not quick:
         _check_specification(protocol, num_workers, cases, schedules)
@@ -139,11 +146,19 @@ def _schedule_of_case(schedule_function: ScheduleFunction, case: Case) -> Schedu
     )
 
 
-def _broken_rule(protocol: Protocol, schedule: Schedule, case: Case) -> str:
-    """The first rule that a schedule breaks; empty if it keeps to all."""
+def _broken_rule(
+    protocol: Protocol, schedule_function: ScheduleFunction, schedule: Schedule, case: Case, knows_durations: bool
+) -> str:
+    """The first rule that the schedule of a case breaks; empty if it keeps to all."""
     try:
         check_structure(schedule, protocol)
         check_every_rule(schedule, protocol, case.durations, case.message_seconds)
+        if not knows_durations:
+            check_future_units_do_not_matter(
+                lambda durations: _schedule_of_case(schedule_function, case._replace(durations=durations)),
+                schedule,
+                case.durations,
+            )
     except ValueError as error:
         return _rule_without_advice(error)
     except ContractError as error:
@@ -156,13 +171,14 @@ def _rule_without_advice(error: ValueError) -> str:
     return str(error).replace(" Correct the protocol's schedule.", "").rstrip(".")
 
 
-def _broken_rule_of_case(protocol: Protocol, case: Case) -> str:
+def _broken_rule_of_case(protocol: Protocol, knows_durations: bool, case: Case) -> str:
     """The first rule that the schedule of a case breaks; empty if none, or if the protocol cannot take the case."""
+    schedule_function = _compiled_schedule(protocol.schedule)
     try:
-        schedule = jax.tree.map(np.asarray, _compiled_schedule(protocol.schedule)(case.durations, case.network))
+        schedule = jax.tree.map(np.asarray, schedule_function(case.durations, case.network))
     except Exception:
         return ""
-    return _broken_rule(protocol, schedule, case)
+    return _broken_rule(protocol, schedule_function, schedule, case, knows_durations)
 
 
 @functools.lru_cache(maxsize=1)
@@ -201,6 +217,21 @@ def _check_vmap(protocol: Protocol, cases: list[Case], schedules: list[Schedule]
         for name, field_alone, batched_field in zip(Schedule._fields, schedule_alone, batched_schedule, strict=True):
             is_equal = np.array_equal(field_alone, np.asarray(batched_field)[row], equal_nan=True)
             require(is_equal, f"a schedule must be the same under vmap; {name} is not", str(case))
+
+
+def _check_more_units(protocol: Protocol, cases: list[Case]) -> None:
+    """Checks that up to the horizon the schedules of the first units of a few cases are those of all their units."""
+    with_long_messages = [
+        case._replace(message_seconds=3 * case.message_seconds) for case in cases if case.message_seconds.any()
+    ]
+    num_first_units = max(1, cases[0].durations.shape[0] // 2 // protocol.round_units) * protocol.round_units
+    schedule_function = jax.jit(protocol.schedule)
+    for case in [*cases[:2], *with_long_messages, cases[-1]]:
+        case_of_first_units = case._replace(durations=case.durations[:num_first_units])
+        schedule_of_first_units = _schedule_of_case(schedule_function, case_of_first_units)
+        check_further_units_do_not_matter(
+            schedule_of_first_units, _schedule_of_case(schedule_function, case), f"{num_first_units} units of {case}"
+        )
 
 
 def _check_specification(protocol: Protocol, num_workers: int, cases: list[Case], schedules: list[Schedule]) -> None:

@@ -50,13 +50,14 @@ class Server:
     def __init__(self, rule, durations, links):
         self.rule, self.durations, self.links = rule, durations.tolist(), links
         self.num_units, self.num_workers = durations.shape
-        self.now, self.horizon, self.commits = 0.0, math.inf, []
+        self.now, self.commits = 0.0, []
         self.clock, self.version, self.used = ([x] * self.num_workers for x in (0, -1, 0))
         self.pending = [[] for _ in range(self.num_workers)]
         self.idle = set(range(self.num_workers))
         self.turn, self.timer, self.moving = {}, {}, {}
         self.times = {name: [[math.inf] * self.num_workers for _ in durations] for name in TIMES}
         rule.prepare(self)
+        self.horizon = rule.horizon(self)
 
     def run(self):
         while True:
@@ -65,8 +66,10 @@ class Server:
             ends, alarm = self.ends(), self.rule.alarm(self)
             moment = min([*ends.values(), *(time for time, _ in self.timer.values()), alarm])
             hopeless = moment > self.now and self.rule.hopeless(self)
-            if math.isinf(moment) or moment > self.horizon or hopeless:
+            if math.isinf(moment) or moment > self.horizon:
                 return Expected(self.commits, self.horizon, self.times)
+            if hopeless:
+                return Expected(self.commits, math.inf, self.times)
             self.move(moment, ends)
             while due := [w for w, (time, _) in self.timer.items() if time <= moment]:
                 self.timer.pop(min(due))[1]()

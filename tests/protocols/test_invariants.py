@@ -10,6 +10,7 @@ from tests.parameters import one_in, some
 from tests.protocols import table
 from tests.protocols.table import CASES, W, protocol, schedule, tied_durations
 
+KNOW_DURATIONS = ("worker_busy eager overlap",)
 SOME = ("coded", "stsyn", "worker_busy overlap")
 OTHERS = [name for name in CASES if name not in SOME]
 
@@ -38,7 +39,8 @@ def test_the_contract(name):
     """With the program that other tests use as well."""
     made = protocol(name)._replace(schedule=table.compiled(name))
     before = table.TRACES[name, table.shape_of(name)]
-    check_protocol(made, num_workers=W, num_units=table.shape_of(name)[0], quick=True)
+    num_units = table.shape_of(name)[0]
+    check_protocol(made, num_workers=W, num_units=num_units, quick=True, knows_durations=name in KNOW_DURATIONS)
     assert table.TRACES[name, table.shape_of(name)] <= before + 3  # durations in 64 bits, and the types of two widths
 
 
@@ -46,7 +48,8 @@ def test_the_contract(name):
 @pytest.mark.parametrize("name", some(SOME, OTHERS))
 def test_the_whole_contract_with_vmap_and_the_specification(name):
     made = protocol(name)._replace(schedule=table.function(name))
-    check_protocol(made, num_workers=W, num_units=table.shape_of(name)[0])
+    num_units = table.shape_of(name)[0]
+    check_protocol(made, num_workers=W, num_units=num_units, knows_durations=name in KNOW_DURATIONS)
 
 
 @pytest.mark.slow("k_sync", "progressive_groups", "stsyn")

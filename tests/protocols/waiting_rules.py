@@ -15,6 +15,10 @@ class Rule:
     def prepare(self, server):
         """What is to be kept in mind at first."""
 
+    def horizon(self, server):
+        """When the first worker has no unit left, as far as that is known before anything happens."""
+        return math.inf
+
     def ready(self, server, w):
         return True
 
@@ -307,6 +311,9 @@ class _Overlap:
 
     def _ends(self, server, w):
         return server.alone(w, server.links.download) + np.cumsum([row[w] for row in server.durations])
+
+    def horizon(self, server):
+        return min(self._ends(server, w)[-1] for w in range(server.num_workers))
 
     def origin(self, server, w, first, ready):
         began = server.alone(w, server.links.download)

@@ -122,6 +122,18 @@ BROKEN = {
         ASP._replace(specification=protocols.ssp(staleness=0).specification),
         "keep to .* specification;",
     ),
+    "knows the future": (
+        schedule_with(lambda s, d: only(s, "weight", lambda w: w / (1 + d[-1, 0]))),
+        r"the same however long units take that have not ended by then; commit 0 at 1 s is not.*\[\[1\., 1\.\],",
+    ),
+    "depends on how many units are sampled": (
+        schedule_with(lambda s, d: only(s, "weight", lambda w: w / len(d))),
+        "up to the horizon commits must be the same if more units are sampled; commit 0 at 1 s is not.*4 units of",
+    ),
+    "has too late a horizon": (
+        SSP._replace(schedule=lambda d, n: SSP.schedule(d, n)._replace(horizon=jnp.asarray(jnp.inf, d.dtype))),
+        "up to the horizon commits must be the same if more units are sampled; commit",
+    ),
     "cannot be traced": (schedule_with(on_values), "schedule must be a pure function .* can be traced"),
     "no protocol": (protocols.bsp, "a protocol must be a gcjax.protocols.Protocol"),
 }
@@ -140,11 +152,19 @@ def test_good_protocols_are_green():
     check_protocol(protocols.coded(codes.uncoded(2, load=2)), num_units=6, num_cases=1, quick=True)
 
 
+def test_who_may_know_all_durations_is_not_asked():
+    eager = protocols.worker_busy(eager=True, overlap=True)  # the trigger is the slowest of all units
+    with pytest.raises(ContractError, match="the same however long units take that have not ended"):
+        check_protocol(eager, num_workers=3, quick=True)
+    check_protocol(eager, num_workers=3, quick=True, knows_durations=True)
+
+
 def test_the_smallest_case_is_smaller_than_what_was_tried():
     """Broken only for a slow worker 1: nothing else is left of the durations."""
 
     def lazy(s, d):
-        return s._replace(weight=jnp.where((d[:, 1] > 2).any(), 9, 1) * s.weight)
+        is_after_slow_unit = jnp.cumsum(d[:, 1] > 2) > 0  # bool[E]: commit e is of the units e
+        return s._replace(weight=jnp.where(is_after_slow_unit[:, None], 9, 1) * s.weight)
 
     with pytest.raises(ContractError) as error:
         check_protocol(schedule_with(lazy), num_workers=4)

@@ -76,7 +76,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
             jnp.full((num_turns + 1, num_workers, len(FLOATS)), jnp.inf, dtype),
         ),
         time=jnp.full(num_commits + 1, jnp.inf, dtype),
-        horizon=jnp.full((), jnp.inf, dtype),
+        horizon=queue.first_horizon,
         is_running=jnp.ones((), bool),
         server_free_time=jnp.zeros((), dtype),
         sender=jnp.zeros((), jnp.int32),
@@ -120,7 +120,10 @@ class Queue(TurnQueue):
         if self.rule.needs_everybody:
             # What happens at this very moment is still dealt with.
             is_at_this_moment = next_time == state.view.now
-            is_running &= is_at_this_moment | ~self._waits_for_ever(state, next_time)
+            comes_to_halt = ~is_at_this_moment & self._waits_for_ever(state, next_time)
+            if self.rule.overlaps:  # units would not have run out, however few are sampled
+                state = state._replace(horizon=jnp.where(is_running & comes_to_halt, jnp.inf, state.horizon))
+            is_running &= ~comes_to_halt
         now = jnp.where(is_running, next_time, state.view.now)
         phase_ends = is_running & ~no_phase_ends
         # `arrives`: bool[], whether a message of this worker does.

@@ -239,15 +239,25 @@ class TurnQueue(NamedTuple):
         if selected_workers.worker is not None:  # one worker alone, not everybody
             work = work._replace(worker=selected_workers.worker[None])
         if rule.overlaps:
-            compute_begin_time = selected_workers.entries_of(
-                self.network.arrivals_at_workers(jnp.zeros_like(work.durations[0]))
-            )
+            compute_begin_time = selected_workers.entries_of(self.compute_begin_time)
             return overlapping_turn(work, first_unit, ready_time, compute_begin_time)
         if rule.turn_seconds is not None:
             num_units = work.num_to_fill(first_unit, selected_workers.entries_of(rule.turn_seconds(view)))
         else:
             num_units = selected_workers.entries_of(rule.units_of(view))
         return turn_of(work, first_unit, ready_time, num_units)
+
+    @property
+    def compute_begin_time(self) -> jax.Array:
+        """float[W] seconds: when the workers have the first parameters; those that never stop begin to compute then."""
+        return self.network.arrivals_at_workers(jnp.zeros_like(self.work.durations[0]))
+
+    @property
+    def first_horizon(self) -> jax.Array:
+        """float[] seconds: the horizon that is known before any event; inf where workers can wait between units."""
+        if self.rule.overlaps:
+            return (self.compute_begin_time + self.work.sums_from_unit_0[-1]).min()
+        return jnp.full((), jnp.inf, self.work.durations.dtype)
 
     def with_constant_alive(self, state: State) -> State:
         """The state; where nobody leaves or joins, who is alive is a constant: the compiler leaves out what asks."""
