@@ -34,7 +34,7 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
 
     Args:
       graph: "bipartite", even workers with odd ones; or "ring" or "torus" where these are bipartite; or bool[W, W], or
-        a `networkx.Graph`. Who has no neighbour works alone.
+        a `networkx.Graph`. Who has no neighbour works alone, and sends nothing.
       rng_key: draws the neighbours, by the worker and the number of its step.
 
     Raises:
@@ -45,8 +45,9 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule in which nobody waits, and each exchange, there and back, is a commit when it is over."""
         num_workers = durations.shape[1]
-        undirected_neighbours(graph, num_workers, bipartite=True)  # raises an error if it is not bipartite
+        neighbours = undirected_neighbours(graph, num_workers, bipartite=True)  # raises an error if it is not bipartite
         exchange_seconds = 2 * network.latency + network.upload + network.download
+        exchange_seconds = jnp.where(neighbours.any(axis=1), exchange_seconds, 0)
         timeline = bounded_staleness(durations, Network(upload=exchange_seconds), math.inf)
         return commits_on_arrival(timeline, 1.0 / num_workers, math.inf)
 
@@ -73,15 +74,14 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
         """How the two members of any commit mix: both get the mean of their parameters."""
         return lambda commit: MixingMatrix(jnp.full((2, 2), 0.5, schedule.time.dtype))
 
-    def two_copies(schedule: Schedule) -> jax.Array:
+    def copies(schedule: Schedule) -> jax.Array:
         """float[T, W]: the copies of the parameters for each unit, which a worker and its neighbour send each other."""
-        return jnp.full_like(schedule.start, 2.0)
+        has_neighbour = undirected_neighbours(graph, schedule.start.shape[1]).any(axis=1)
+        return jnp.broadcast_to(jnp.where(has_neighbour, 2, 0).astype(schedule.start.dtype), schedule.start.shape)
 
     return Protocol(
         schedule,
-        local=LocalWork(
-            pull=own_params, mixing=Mixing(mean_of_two, two_copies, members, overlaps=True), single_steps=True
-        ),
+        local=LocalWork(pull=own_params, mixing=Mixing(mean_of_two, copies, members, overlaps=True), single_steps=True),
         rule=no_rule,
         specification=specifications.ad_psgd,
     )

@@ -90,8 +90,8 @@ def push_event_arguments(*, commits_are_rounds: bool) -> dict[str, Any]:
         return pushes & is_in_round & (event.version == before.clock.min())
 
     def is_next_commit(before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether the unit that has arrived is the next commit."""
-        return event.commit == before.clock.sum()
+        """bool[]: whether the unit that has arrived is the next commit, and no message before it is in none."""
+        return (event.commit == before.clock.sum()) & ~event.leaves_out_messages
 
     arguments = {"event": UNIT, "enabled_at": BEGIN, "matches": matches}
     return arguments if commits_are_rounds else {**arguments, "matches_effect": is_next_commit}

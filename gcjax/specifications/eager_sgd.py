@@ -18,7 +18,7 @@ from gcjax.specifications.rounds import (
     adds_one_unit,
     after_commit,
     begin_action,
-    commits_all_messages_unless_last,
+    commits_all_earlier_messages,
     counted_from_newest,
     is_commit,
 )
@@ -74,7 +74,7 @@ def eager_sgd(num_workers: int = 3, *, collective: str = "solo") -> Specificatio
         server=Role.of_servers(
             Eager,
             ("version", "pending_units", "is_ahead"),
-            (Action("commit", program.commit, event=COMMIT, matches=commits_all_messages_unless_last),),
+            (Action("commit", program.commit, event=COMMIT, matches=commits_all_earlier_messages),),
             program.server_rule,
         ),
         num_servers=1,

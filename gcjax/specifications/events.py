@@ -39,7 +39,10 @@ class Event(NamedTuple):
       group: int32, the lowest worker in the commit that the event's unit is in; -1 if none.
       max_units_in_next_commit: int32, of a COMMIT: the most units of one worker in the commit after it; -1 if it is the
         last one.
-      num_unused_messages: int32, of a COMMIT: the messages that have arrived since the one before and are in no commit.
+      num_unused_messages: int32, of a COMMIT, or of a UNIT of its commit: the messages that have arrived since the
+        commit before and are in no commit.
+      num_unused_at_end: int32, those of them that arrive at the very moment of the record's last commit: they may be
+        for the next one, which the record does not have any more.
       num_skipped_messages: int32, of a COMMIT: the messages in no commit that its workers have sent before theirs in
         it, and after those in the commits before.
       waited: bool, of a BEGIN: whether the worker's last message had arrived before.
@@ -56,6 +59,7 @@ class Event(NamedTuple):
     group: Any
     max_units_in_next_commit: Any
     num_unused_messages: Any
+    num_unused_at_end: Any
     num_skipped_messages: Any
     waited: Any
     column: Any
@@ -64,3 +68,8 @@ class Event(NamedTuple):
     def is_last_commit(self) -> Any:
         """bool: of a COMMIT, whether the record has none after it."""
         return self.max_units_in_next_commit < 0
+
+    @property
+    def leaves_out_messages(self) -> Any:
+        """bool: whether a message is in no commit that has arrived before the record's last one, or before this one."""
+        return self.num_unused_messages > self.num_unused_at_end

@@ -22,7 +22,7 @@ from gcjax.specifications.rounds import (
     adds_one_unit,
     after_commit,
     begin_action,
-    commits_all_messages_unless_last,
+    commits_all_earlier_messages,
     counted_from_newest,
     is_commit,
 )
@@ -186,7 +186,7 @@ def _not_cancelling_with_members(
     units_per_push, may_wait = program.units_per_push, program.may_wait
     begin = begin_action("begin", program.begin, "remaining_units", units_per_push, may_wait=may_wait)
     push = Action("push", program.add_unit, event=UNIT, matches=adds_one_unit)
-    commit = Action("commit", program.commit, event=COMMIT, matches=commits_all_messages_unless_last)
+    commit = Action("commit", program.commit, event=COMMIT, matches=commits_all_earlier_messages)
     return Specification(
         name,
         num_workers,

@@ -41,6 +41,11 @@ class Grouping(NamedTuple):
     codes: tuple[tuple[tuple[int, ...], Decodable], ...] = ()
 
     @property
+    def are_single_workers(self) -> bool:
+        """Whether each worker is a group of its own, so that each message is a push."""
+        return np.array_equal(self.levels, np.arange(self.levels.shape[1])[None])
+
+    @property
     def loads(self) -> np.ndarray:
         """int32[W]: the units of each worker in a push: `num_local_steps`, or up to the load of its group's code."""
         loads = np.full(self.levels.shape[1], self.num_local_steps, np.int32)
@@ -187,7 +192,10 @@ class _Program(NamedTuple):
         same_size = jnp.sum(jnp.where(is_member, before.pending_units, 0)) == event.size
         # With codes the lowest of the group may have done nothing, and is not in the commit then.
         is_lowest = (event.worker == before.group[event.worker]) | bool(self.grouping.codes)
-        return (after.version == event.commit + 1) & same_size & is_lowest & (event.num_skipped_messages == 0)
+        leaves_out_messages = event.num_skipped_messages > 0
+        if self.grouping.are_single_workers:  # others can wait for members of their group
+            leaves_out_messages |= event.leaves_out_messages
+        return (after.version == event.commit + 1) & same_size & is_lowest & ~leaves_out_messages
 
     def _is_read_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
         """bool[]: whether the worker's group has read the version that the event shows, and is the one it works in.

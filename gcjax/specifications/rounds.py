@@ -64,14 +64,9 @@ def commits_all_messages(before: Any, after: Any, event: Event) -> jax.Array:
     return commits_pending_units(before, after, event) & (event.num_unused_messages == 0)
 
 
-def commits_all_messages_unless_last(before: Any, after: Any, event: Event) -> jax.Array:
-    """bool[]: as `commits_all_messages`; the last commit of a record may leave out messages.
-
-    Those that arrive at its very moment may be for a next commit, which the record does not have any more; but not if
-    their worker has a later one in it.
-    """
-    is_commit = commits_messages_in_order(before, after, event)
-    return is_commit & ((event.num_unused_messages == 0) | event.is_last_commit)
+def commits_all_earlier_messages(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: as `commits_all_messages`, but for those that arrive at the very moment of the record's last commit."""
+    return commits_messages_in_order(before, after, event) & ~event.leaves_out_messages
 
 
 @comparable
@@ -171,7 +166,7 @@ def specification_of_rounds(
     has_room: Condition = lambda state: jnp.ones((), bool),
     further_invariant: Condition = lambda state: jnp.ones((), bool),
     goes_on_beyond_max: bool = False,
-    commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_all_messages_unless_last,
+    commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_all_earlier_messages,
 ) -> Specification:
     """A protocol of rounds.
 
@@ -347,7 +342,7 @@ def rounds_with_choice(
             f"{action} {choice}",
             lambda state, server: (after_commit(state, **{choice_field: choice}), has_enough_to_commit(state)),
             COMMIT,
-            lambda before, after, event: commits_all_messages_unless_last(before, after, event) & shows(event, choice),
+            lambda before, after, event: commits_all_earlier_messages(before, after, event) & shows(event, choice),
         )
 
     def server_rule(before: Any, after: Any, server: jax.Array) -> jax.Array:

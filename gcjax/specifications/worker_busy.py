@@ -26,7 +26,7 @@ from gcjax.specifications.rounds import (
     adds_one_unit,
     after_commit,
     begin_action,
-    commits_all_messages_unless_last,
+    commits_all_earlier_messages,
     enough_at_commits,
     is_commit,
 )
@@ -93,7 +93,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
         """The state in which the worker is in no local step (`busy` 0), so that it begins one."""
         return state._replace(busy=state.busy.at[worker].set(0))
 
-    commit_action = Action("commit", commit, event=COMMIT, matches=commits_all_messages_unless_last)
+    commit_action = Action("commit", commit, event=COMMIT, matches=commits_all_earlier_messages)
     server = Role.of_servers(Busy, ("version", "round_version", "pending_units"), (commit_action,), server_rule)
     if overlap:
         begin_actions = [

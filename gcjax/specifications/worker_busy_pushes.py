@@ -131,9 +131,9 @@ class _Program(NamedTuple):
     def commits(self, before: Pushes, after: Pushes, event: Event) -> jax.Array:
         """bool[]: whether the step makes the version that the event shows, of one unit; with overlap, of several.
 
-        No message of the worker is left out that it has sent before.
+        No message is left out that has arrived before, nor one that the worker has sent before.
         """
-        has_units = (self.overlap | (event.size == 1)) & (event.num_skipped_messages == 0)
+        has_units = (self.overlap | (event.size == 1)) & (event.num_skipped_messages == 0) & ~event.leaves_out_messages
         return (after.version == event.commit + 1) & has_units
 
     def canonicalise(self, state: Pushes) -> Pushes:

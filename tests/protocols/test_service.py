@@ -76,12 +76,12 @@ def test_without_a_rule_each_message_takes_longer():
     np.testing.assert_allclose(np.diff(with_service.time[:3]) - np.diff(without.time[:3]), SERVICE, rtol=1e-5)
 
 
-def test_a_message_that_arrives_with_the_last_commit_need_not_be_dealt_with():
+def test_a_message_that_waits_for_the_server_at_the_end_arrives_behind_the_last_commit():
     elastic = protocols.elastic_averaging(num_local_steps=1)
     network = stragglers.constant_network(upload=0.5, service=0.5)
     schedule = elastic(jnp.asarray([[2.0, 3.0], [1.0, 2.0], [1.0, 1.0]]), network)
-    assert schedule.finish[:, 0].tolist() == [2.5, 4.5, 6.5] and schedule.finish[1, 1] == 6.5
-    assert jnp.isfinite(schedule.time).sum() == 4  # worker 1's second message comes with the last one
+    assert schedule.finish[:, 0].tolist() == [2.5, 4.5, 6.5] and schedule.finish[1, 1] == 7.0
+    assert jnp.isfinite(schedule.time).sum() == 4  # worker 1's second message has come at 6.5 s, too
     assert protocols.check(schedule, elastic.specification(2))
 
 

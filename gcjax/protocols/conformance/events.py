@@ -154,6 +154,7 @@ def _commit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     """
     num_commits = committed.lowest_worker.size
     max_units_in_next_commit = np.append(committed.max_work, np.int32(-1))[1:]  # of a worker; -1 behind the last commit
+    num_unused, num_unused_at_end = num_unused_messages(record, committed)
     return {
         "time": record.time[:num_commits],
         "worker": committed.lowest_worker,
@@ -162,7 +163,8 @@ def _commit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
         "size": committed.num_units,
         "group": committed.lowest_worker,
         "max_units_in_next_commit": max_units_in_next_commit,
-        "num_unused_messages": num_unused_messages(record, committed),
+        "num_unused_messages": num_unused,
+        "num_unused_at_end": num_unused_at_end,
         "num_skipped_messages": num_skipped_messages(record, committed),
         "column": np.append(committed.first_column, np.int32(-1))[1:],
         "is_premature": np.bincount(committed.commit, committed.is_late, num_commits) > 0,  # a unit in it is late
@@ -186,8 +188,11 @@ def _unit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
 
 def _unit_arrival_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     """The columns of units that arrive, by the message that carries them, before their commit, or else premature."""
+    num_unused, num_unused_at_end = num_unused_messages(record, committed)
     return {
         **_unit_columns(record, committed),
+        "num_unused_messages": num_unused[committed.commit],
+        "num_unused_at_end": num_unused_at_end[committed.commit],
         "time": committed.arrival,
         "is_premature": committed.is_late,
         "commit_order": committed.commit,

@@ -9,18 +9,25 @@ from gcjax.protocols.conformance.committed_units import CommittedUnits
 from gcjax.protocols.schedule import Schedule
 
 
-def num_unused_messages(record: Schedule, committed: CommittedUnits) -> np.ndarray:
+def num_unused_messages(record: Schedule, committed: CommittedUnits) -> tuple[np.ndarray, np.ndarray]:
     """int32[E]: the messages that have arrived since the commit before, by this one, and are in no commit.
 
     Of several commits at the moment of an arrival it counts at the last one, since it may have come after the others.
+    Then int32[E], how many of these arrive at the very moment of the record's last commit: 0 at the others.
     """
     commit_time = record.time[: committed.lowest_worker.size]
-    is_unused = np.isfinite(record.send_start) & (record.finish <= commit_time.max(initial=-np.inf))  # [T, W]
+    end = commit_time.max(initial=-np.inf)
+    is_unused = np.isfinite(record.send_start) & (record.finish <= end)  # [T, W]
     is_unused[committed.unit, committed.worker] = False
     arrival = record.finish[is_unused]
     last_commit_until = np.searchsorted(commit_time, arrival, side="right") - 1
     next_commit = np.maximum(np.searchsorted(commit_time, arrival), last_commit_until)
-    return np.bincount(next_commit, minlength=commit_time.size).astype(np.int32)
+    arrives_at_end = arrival == end
+    num_unused, num_at_end = (
+        np.bincount(commit, minlength=commit_time.size).astype(np.int32)
+        for commit in (next_commit, next_commit[arrives_at_end])
+    )
+    return num_unused, num_at_end
 
 
 def num_skipped_messages(record: Schedule, committed: CommittedUnits) -> np.ndarray:

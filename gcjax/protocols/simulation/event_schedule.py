@@ -14,6 +14,7 @@ from gcjax._shared_loops import max_over_runs
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.event_queue import Queue, initial_state
 from gcjax.protocols.simulation.event_state import (
+    ARRIVING,
     IDLE,
     RECEIVING,
     SENDING,
@@ -144,6 +145,11 @@ def _simulated_turns(queue: Queue, num_turns: int, num_commits: int) -> tuple[Tu
         turns_under_way = replace_where(state.current_turns.unpacked, state.phase == SENDING, arrive=jnp.inf)
         is_receiving = (state.phase == RECEIVING) & (turns_under_way.num_begun == 0)  # for its first unit
         turns_under_way = replace_where(turns_under_way, is_receiving, num_begun=1)
+        state = state._replace(current_turns=packed(turns_under_way))
+    if queue.network.service is not None:  # who waits for the server arrives when that is free, at the earliest
+        turns_under_way = replace_where(
+            state.current_turns.unpacked, state.phase == ARRIVING, arrive=queue.phase_ends(state)
+        )
         state = state._replace(current_turns=packed(turns_under_way))
     state = with_ended_turns(state, state.phase != IDLE)
     turns, time = jax.tree.map(lambda x: x[:-1], (state.ended_turns.unpacked, state.time))
