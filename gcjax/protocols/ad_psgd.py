@@ -23,7 +23,8 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
 
     Worker w takes a gradient g at its own parameters. When it has it, it draws a neighbour v, both get the mean of
     their parameters, `x_w = x_v = (x_w + x_v) / 2`, and then w takes the step of g (Lian et al. 2018, algorithm 1).
-    Meanwhile others may have averaged with w, so that g is of parameters that it no longer has. `F[n, w] = F[n-1, w] +`
+    Meanwhile others may have averaged with w, so that g is of parameters that it no longer has; also others whose step
+    comes at the same moment, after its own. `F[n, w] = F[n-1, w] +`
     the seconds of a unit and of the exchange. Each such step is a commit, and happens at one moment; the run's
     parameters are the mean of all workers' own. The graph must be bipartite, as the paper asks, so that no circle of
     workers can wait for each other.
@@ -49,7 +50,8 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
         exchange_seconds = 2 * network.latency + network.upload + network.download
         exchange_seconds = jnp.where(neighbours.any(axis=1), exchange_seconds, 0)
         timeline = bounded_staleness(durations, Network(upload=exchange_seconds), math.inf)
-        return commits_on_arrival(timeline, 1.0 / num_workers, math.inf)
+        record = commits_on_arrival(timeline, 1.0 / num_workers, math.inf)
+        return record._replace(read=_versions_after_own_steps(record))
 
     def members(schedule: Schedule) -> jax.Array:
         """int32[E, 2]: the worker of each commit and its neighbour, itself if it has none; any without a commit."""
@@ -85,3 +87,15 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
         rule=no_rule,
         specification=specifications.ad_psgd,
     )
+
+
+def _versions_after_own_steps(record: Schedule) -> jax.Array:
+    """int32[T, W]: the version of which each unit is, that which its worker's step before has made; `read` otherwise.
+
+    `read` counts all steps of a moment, also those that come after the worker's own.
+    """
+    is_commit = jnp.isfinite(record.time)
+    num_units = record.read.shape[0]
+    next_unit = jnp.where(is_commit, record.unit[:, 0] + 1, num_units)
+    version = jnp.arange(1, record.time.size + 1, dtype=record.read.dtype)
+    return record.read.at[next_unit, record.worker[:, 0]].set(version, mode="drop")

@@ -83,7 +83,7 @@ class Server:
         older = max(self.version[w], 0)
         pulls = not self.rule.pulls_before_push and self.rule.pulls(self, w)
         if pulls:
-            self.version[w] = len(self.commits)
+            self.version[w] = self.rule.version(self, w)
         turn = Turn(self.used[w], self.version[w], older if self.clock[w] else 0, self.now)
         ready = self.now + (self.alone(w, self.links.download) if pulls else 0.0)
         if turn.first + self.rule.count(self, w, turn.first, ready) > self.num_units:

@@ -166,7 +166,7 @@ REGIONS = {
 
 CASES = {
     "ad_psgd": Case(
-        lambda w: P.ad_psgd(rng_key=KEY), mean, lambda d, links: neighbours.exchange(rules.Rule(), d, links)
+        lambda w: P.ad_psgd(rng_key=KEY), mean, lambda d, links: neighbours.exchange(rules.OwnSteps(), d, links)
     ),
     "adacomm": Case(
         lambda w: P.adacomm(num_local_steps=3, seconds=9.0, num_windows=2),

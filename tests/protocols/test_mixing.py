@@ -133,6 +133,19 @@ def test_copies_are_charged_and_counted(x64):
         assert jax.tree.all(jax.tree.map(np.array_equal, schedule, protocol(ones, shared)))
 
 
+def test_who_has_no_neighbour_pays_for_no_exchange(x64):
+    pair = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]], bool)
+    network, ones = Network(latency=0.5, upload=2.0, download=4.0), np.ones((6, 3))
+    half = np.where(pair, 0.5, np.diag([0.5, 0.5, 1.0]))
+    for protocol in (protocols.ad_psgd(graph=pair, rng_key=KEY), protocols.d_psgd(mixing=half)):
+        schedule = protocol(ones, network)
+        np.testing.assert_allclose(schedule.finish[:, 2], np.arange(1, 7))
+        copies = protocol.local.mixing.copies(schedule)
+        assert (copies[:, 2] == 0).all() and (copies[:2, :2] > 0).all()
+    alone = protocols.ad_psgd(rng_key=KEY)(ones[:, :1], network)
+    np.testing.assert_allclose(alone.time, np.arange(1, 7))
+
+
 @pytest.mark.parametrize("name", ["d_psgd", "sgp"])
 def test_there_are_at_least_as_many_digits_as_the_matrix_needs(name):
     """Rounded thirds are taken, too."""

@@ -25,6 +25,10 @@ class Rule:
     def pulls(self, server, w):
         return server.version[w] < len(server.commits)
 
+    def version(self, server, w):
+        """What w reads when it pulls."""
+        return len(server.commits)
+
     def accepts(self, server, w):
         """Whether the push of w that has arrived counts."""
         return True
@@ -60,6 +64,13 @@ class Rule:
 
     def sends(self, server, w, first, stop, ready):
         return stop
+
+
+class OwnSteps(Rule):
+    """A worker goes on with what its own last push has made, before those of others at that moment."""
+
+    def version(self, server, w):
+        return 1 + max((number for number, (_, parts) in enumerate(server.commits) if parts[0][0] == w), default=-1)
 
 
 class Ssp(Rule):
