@@ -14,6 +14,7 @@ import numpy as np
 from gcjax.protocols import Protocol, Schedule, check
 from gcjax.protocols.base import workers_of
 from gcjax.protocols.conformance.structure import INDICES, check_shapes, check_structure
+from gcjax.protocols.simulation import event_schedule
 from gcjax.stragglers.network import Network
 from gcjax.testing.contract import (
     ContractError,
@@ -25,7 +26,11 @@ from gcjax.testing.contract import (
     require,
     same,
 )
-from gcjax.testing.foresight import check_further_units_do_not_matter, check_future_units_do_not_matter
+from gcjax.testing.same_commits import (
+    check_further_units_do_not_matter,
+    check_future_units_do_not_matter,
+    check_rule_makes_commits,
+)
 from gcjax.testing.schedules import check_every_rule
 from gcjax.testing.smallest import smallest_case
 
@@ -69,9 +74,9 @@ def check_protocol(
     allows; each unit is used once at most, when it has arrived; nobody begins a unit before being free, or while
     sending; messages take as long as the network says; weights are positive and add up to a mean; commits that do not
     happen are last. A commit does not depend on units that have not ended by then, nor, up to the horizon, on how many
-    are sampled. The schedule is that of the protocol's specification. Besides: the types of the durations are kept,
-    there is one program for all durations, it gives the same bits again, and under `vmap`; durations that are no
-    seconds are refused. Not tried are links that are shared at the server, and how long it takes workers with
+    are sampled. The schedule is that of the protocol's specification, and of its rule, if it has one. Besides: the
+    types of the durations are kept, there is one program for all durations, it gives the same bits again, and under
+    `vmap`; durations that are no seconds are refused. Not tried are links that are shared at the server, and how long it takes workers with
     parameters of their own to receive.
 
     Args:
@@ -79,7 +84,7 @@ def check_protocol(
       num_workers: W; those of the code if there is one, otherwise 4.
       num_units: T; 8 rounds if None.
       num_cases: how many durations of each kind are drawn.
-      quick: leaves out what needs further programs: `vmap`, more units, and the specification.
+      quick: leaves out what needs further programs: `vmap`, more units, the rule, and the specification.
       knows_durations: whether it may know all durations from the beginning, as `worker_busy(eager=True)` does without a
         trigger.
       rng_key: decides the random cases.
@@ -113,6 +118,7 @@ def check_protocol(
             _check_vmap(protocol, cases, schedules)
             if not knows_durations:
                 _check_more_units(protocol, cases)
+            _check_rule(protocol, num_workers, cases, schedules)
         _check_refusals(protocol, shape)
     if not quick:
         _check_specification(protocol, num_workers, cases, schedules)
@@ -232,6 +238,25 @@ def _check_more_units(protocol: Protocol, cases: list[Case]) -> None:
         check_further_units_do_not_matter(
             schedule_of_first_units, _schedule_of_case(schedule_function, case), f"{num_first_units} units of {case}"
         )
+
+
+def _check_rule(protocol: Protocol, num_workers: int, cases: list[Case], schedules: list[Schedule]) -> None:
+    """Checks that the event queue makes the commits of the schedules by the protocol's rule, if it can.
+
+    Where no two units take as long as each other, and none fails: at ties the order may be another one.
+    """
+    if protocol.rule is None:
+        return
+    try:
+        rule = protocol.rule(num_workers)
+    except ValueError:  # says why there is none
+        return
+    if rule.stop is not None:  # the server stops turns, which the event queue does not simulate
+        return
+    queue_schedule = jax.jit(lambda durations, network: event_schedule(rule, durations, network))
+    for case, schedule in zip(cases, schedules, strict=True):
+        if np.isfinite(case.durations).all() and np.unique(case.durations).size == case.durations.size:
+            check_rule_makes_commits(schedule, _schedule_of_case(queue_schedule, case), str(case))
 
 
 def _check_specification(protocol: Protocol, num_workers: int, cases: list[Case], schedules: list[Schedule]) -> None:

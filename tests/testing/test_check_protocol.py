@@ -134,6 +134,10 @@ BROKEN = {
         SSP._replace(schedule=lambda d, n: SSP.schedule(d, n)._replace(horizon=jnp.asarray(jnp.inf, d.dtype))),
         "up to the horizon commits must be the same if more units are sampled; commit",
     ),
+    "has another rule": (
+        protocols.k_async(num_contributions=2)._replace(rule=protocols.k_async(num_contributions=1).rule),
+        "must have the commits that the protocol's rule makes in the event queue, all the same; commit 0 at .* is not",
+    ),
     "cannot be traced": (schedule_with(on_values), "schedule must be a pure function .* can be traced"),
     "no protocol": (protocols.bsp, "a protocol must be a gcjax.protocols.Protocol"),
 }

@@ -1,4 +1,7 @@
-"""A commit must not depend on what is not known by then: units that have not ended, and how many units are sampled.
+"""Schedules that must have the same commits.
+
+A commit must not depend on what is not known by then: units that have not ended, and how many units are sampled. And a
+protocol's rule must make the commits of its schedule.
 
 Letters: T units sampled per worker, W workers, E commits, C contributions to a commit.
 """
@@ -13,6 +16,7 @@ from gcjax.testing.contract import require
 from gcjax.testing.schedules import ROUNDING
 
 _CONTRIBUTION_FIELDS = ("worker", "unit", "work", "version", "weight")
+_DECIMALS_OF_WEIGHT = 9
 
 
 def check_future_units_do_not_matter(
@@ -43,10 +47,16 @@ def check_further_units_do_not_matter(schedule: Schedule, schedule_of_more_units
     _require_same_commits(rule, schedule, schedule_of_more_units, until=schedule.horizon, case=case)
 
 
+def check_rule_makes_commits(schedule: Schedule, schedule_of_rule: Schedule, case: str) -> None:
+    """Raises a `ContractError` if the commits by a protocol's rule are not those of its schedule; `case` in words."""
+    rule = "a schedule must have the commits that the protocol's rule makes in the event queue, all the same"
+    _require_same_commits(rule, schedule, schedule_of_rule, until=schedule.horizon, case=case)
+
+
 def _require_same_commits(rule: str, schedule: Schedule, other: Schedule, *, until: Any, case: str = "") -> None:
     """Raises a `ContractError` with the rule and the first commit up to `until` seconds that differs, if any does.
 
-    Times are the same up to rounding. At `until` itself one of the schedules may have fewer commits.
+    Times and weights are the same up to rounding. At `until` itself one of the schedules may have fewer commits.
     """
     num_in_both, num_in_one = sorted(int(np.isfinite(x.time).sum()) for x in (schedule, other))
     for commit in range(num_in_one):
@@ -62,5 +72,8 @@ def _require_same_commits(rule: str, schedule: Schedule, other: Schedule, *, unt
 def _contributions(schedule: Schedule, commit: int) -> list[tuple[Any, ...]]:
     """The contributions to a commit, in the order of workers and units: tuples of `_CONTRIBUTION_FIELDS`."""
     is_contribution = schedule.worker[commit] >= 0
-    fields = [np.asarray(getattr(schedule, name))[commit][is_contribution].tolist() for name in _CONTRIBUTION_FIELDS]
+    fields = [
+        np.round(np.asarray(getattr(schedule, name))[commit][is_contribution], _DECIMALS_OF_WEIGHT).tolist()
+        for name in _CONTRIBUTION_FIELDS
+    ]
     return sorted(zip(*fields, strict=True))
