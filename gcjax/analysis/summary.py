@@ -45,11 +45,33 @@ def table(results: Results) -> RichTable:
 
 def markdown(results: Results) -> str:
     """The summary as a Markdown page, with what its columns mean, and with the differences seed by seed."""
-    warning = same_durations(results)
-    notes = NOTES if warning is None else f"{NOTES}- {warning}\n"
+    sentences = evaluations_apart(results), same_durations(results)
+    notes = NOTES + "".join(f"- {sentence}\n" for sentence in sentences if sentence is not None)
     times_of_schemes = {scheme: reach_times(results, scheme) for scheme in _schemes_best_first(results)}
     page = "\n".join(["# Summary", "", markdown_table(heads(results), rows(results)), "", notes])
     return "\n".join(part for part in (page, paired.section(times_of_schemes)) if part)
+
+
+def evaluations_apart(results: Results) -> str | None:
+    """A sentence on how far evaluations are apart, up to which times to the target are too long; None if not at all.
+
+    They are not where every commit is evaluated. Schemes are: they differ in how many commits they make.
+    """
+    gaps = []
+    for scheme in results.schemes:
+        seeds = results.seeds(scheme)
+        commits, seconds = (
+            float(np.median(np.concatenate([np.diff(seed[name]) for seed in seeds]))) for name in ("commit", "time")
+        )
+        if commits > 1:
+            gaps.append(f"{scheme} {commits:.0f} commits or {seconds:.3g} s")
+    if not gaps:
+        return None
+    others = "" if len(gaps) == len(results.schemes) else "; the others are evaluated after every commit"
+    return (
+        "A target counts as reached at the first evaluation that shows it, so times to it are too long by up to the "
+        f"time between two evaluations (`num_evals` in a run). Medians of that: {', '.join(gaps)}{others}."
+    )
 
 
 def same_durations(results: Results) -> str | None:
@@ -135,22 +157,28 @@ def _summary_row(results: Results, scheme: str) -> SummaryRow:
         communicating=table_cells.percent_cell(last_values["communicating"]),
         waiting=table_cells.percent_cell(last_values["waiting"]),
         staleness=table_cells.staleness_cell(last_values["mean_staleness"], last_values["max_staleness"]),
-        chunks_per_worker=_spent_until_target(seeds, times_to_target, "chunks"),
-        numbers_sent=_spent_until_target(seeds, times_to_target, "numbers"),
+        chunks_per_worker=_spent_cell(seeds, times_to_target, "chunks"),
+        numbers_sent=_spent_cell(seeds, times_to_target, "numbers"),
     )
 
 
-def _spent_until_target(seeds: list[Columns], times_to_target: np.ndarray, column: str) -> str:
+def spent_until_target(seeds: list[Columns], times_to_target: np.ndarray, column: str) -> list[float]:
+    """What each of S seeds had spent when it reached the target, by a column of `Results.metrics`; NaN if it did not.
+
+    `times_to_target`: float[S] seconds, each the time of an evaluation, a row of the columns; inf where the target was
+    not reached.
+    """
+    return [
+        float(seed[column][seed["time"] == time][0]) if np.isfinite(time) else float("nan")
+        for seed, time in zip(seeds, times_to_target, strict=True)
+    ]
+
+
+def _spent_cell(seeds: list[Columns], times_to_target: np.ndarray, column: str) -> str:
     """What the seeds of a scheme had spent when they reached the target, as a mean over those that did, as a cell.
 
-    If no seed reached it, what was spent until the end, marked with >. `times_to_target`: float[S] seconds of S seeds,
-    each the time of an evaluation, a row of the columns; inf where the target was not reached.
+    If no seed reached it, what was spent until the end, marked with >; arguments are those of `spent_until_target`.
     """
     if not np.isfinite(times_to_target).any():
         return "> " + table_cells.three_digits_cell(float(np.mean([seed[column][-1] for seed in seeds])))
-    spent_at_target = [
-        seed[column][seed["time"] == time][0]
-        for seed, time in zip(seeds, times_to_target, strict=True)
-        if np.isfinite(time)
-    ]
-    return table_cells.three_digits_cell(float(np.mean(spent_at_target)))
+    return table_cells.three_digits_cell(float(np.nanmean(spent_until_target(seeds, times_to_target, column))))

@@ -59,7 +59,9 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
         summary_rows += [(*parameter_values, *row) for row in summary.rows(results)]
         heads_of_combinations.append(summary.heads(results))
         seed_rows.append(_seed_rows(parameters, parameter_values, results))
-    files.write_table(out / "sweep.parquet", analysis.concatenate_tables(_with_same_columns(seed_rows)))
+    table_of_seeds = analysis.concatenate_tables(_with_same_columns(seed_rows))
+    table_of_seeds |= {name: _as_numbers(table_of_seeds[name]) for name in parameters}
+    files.write_table(out / "sweep.parquet", table_of_seeds)
     heads = [*parameters, *_common_heads(heads_of_combinations)]
     num_key_columns = len(parameters) + 1  # the parameters and the scheme name a row
     table = analysis.markdown_table(heads, summary_rows, num_key_columns=num_key_columns)
@@ -192,6 +194,16 @@ def _seed_rows(parameters: Sequence[str], parameter_values: Sequence[str], resul
             {**parameter_columns, **last_values, "time_to_target": analysis.reach_times(results, scheme)}
         )
     return analysis.concatenate_tables(rows_of_schemes)
+
+
+def _as_numbers(texts: np.ndarray) -> np.ndarray:
+    """The values of a parameter as whole numbers, or else as numbers, if all are; otherwise their texts."""
+    for number_type in (int, float):
+        try:
+            return np.array([number_type(text) for text in texts])
+        except (ValueError, OverflowError):
+            continue
+    return texts
 
 
 def _with_same_columns(tables: Sequence[Columns]) -> list[Columns]:

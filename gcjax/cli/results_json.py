@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from gcjax import analysis, tables
+from gcjax.analysis import summary
 from gcjax.analysis.store import Results
 
-_MEAN_COLUMNS = ("computing", "communicating", "waiting", "mean_staleness", "max_staleness", "chunks", "numbers")
+_MEAN_COLUMNS = ("computing", "communicating", "waiting", "mean_staleness", "chunks", "numbers")
 
 
 def folder_json(folder: Path) -> dict[str, Any]:
@@ -28,15 +29,27 @@ def folder_json(folder: Path) -> dict[str, Any]:
 def _scheme_json(results: Results, scheme: str) -> dict[str, Any]:
     """One scheme: seconds to the target of each seed (infinite: not reached), and means over seeds at the end.
 
-    `final`: the target's metric at the end of each seed; the means are those of `_MEAN_COLUMNS`.
+    `final`: the target's metric at the end of each seed; the means are those of `_MEAN_COLUMNS`, over the seeds that
+    have such a value (without a commit there is no staleness); `max_staleness` is the largest of all.
     """
     seeds = results.seeds(scheme)  # columns with a value for each evaluation
-    target = results.facts["target"]
+    target, times_to_target = results.facts["target"], analysis.reach_times(results, scheme)
     return {
         "scheme": scheme,
         "target": target,
-        "time_to_target": analysis.reach_times(results, scheme),
+        "time_to_target": times_to_target,
+        **{
+            f"{name}_to_target": summary.spent_until_target(seeds, times_to_target, name)
+            for name in ("chunks", "numbers")
+        },
         "final": [seed[target["metric"]][-1] for seed in seeds],
         "stalled": results.facts["schemes"][scheme]["stalled"],
-        **{name: float(np.mean([seed[name][-1] for seed in seeds])) for name in _MEAN_COLUMNS},
+        **{name: _mean_of_finite([seed[name][-1] for seed in seeds]) for name in _MEAN_COLUMNS},
+        "max_staleness": max(float(seed["max_staleness"][-1]) for seed in seeds),
     }
+
+
+def _mean_of_finite(values: list[float]) -> float:
+    """The mean of those values that are finite; NaN if none is."""
+    finite_values = [value for value in values if np.isfinite(value)]
+    return float(np.mean(finite_values)) if finite_values else float("nan")

@@ -76,8 +76,8 @@ def check_protocol(
     happen are last. A commit does not depend on units that have not ended by then, nor, up to the horizon, on how many
     are sampled. The schedule is that of the protocol's specification, and of its rule, if it has one. Besides: the
     types of the durations are kept, there is one program for all durations, it gives the same bits again, and under
-    `vmap`; durations that are no seconds are refused. Not tried are links that are shared at the server, and how long it takes workers with
-    parameters of their own to receive.
+    `vmap`; durations that are no seconds are refused. Not tried are links that are shared at the server, and how long
+    it takes workers with parameters of their own to receive.
 
     Args:
       protocol: what is checked.

@@ -47,6 +47,19 @@ def test_seeds_with_the_same_durations_are_said(distinct, said):
         assert said in text if said else "durations" not in text
 
 
+def test_how_far_evaluations_are_apart_is_said():
+    found = results()
+    assert summary.evaluations_apart(found) is None and "num_evals" not in summary.markdown(found)
+    every_third = {
+        name: column[(found.metrics["scheme"] != "ASP") | (found.metrics["commit"] % 3 == 0)]
+        for name, column in found.metrics.items()
+    }
+    seldom = found._replace(metrics=every_third)
+    gap = np.median(np.concatenate([np.diff(seed["time"]) for seed in seldom.seeds("ASP")]))
+    said = f"Medians of that: ASP 3 commits or {gap:.3g} s; the others are evaluated after every commit."
+    assert said in summary.markdown(seldom)
+
+
 def test_what_was_spent_is_counted_up_to_the_target():
     found = results()
     times = analysis.reach_times(found, "ASP")

@@ -93,7 +93,7 @@ def swept(tmp_path_factory):
 def test_one_table_of_all_settings(swept):
     _, out = swept
     table = pq.read_table(out / "sweep.parquet").to_pydict()
-    assert table["study.target"] == ["0.2", "0.2", "0.999999", "0.999999"]
+    assert table["study.target"] == [0.2, 0.2, 0.999999, 0.999999]
     assert table["seed"] == [0, 1, 0, 1]
     assert np.isfinite(table["time_to_target"]).tolist() == [True, True, False, False]
     single = analysis.load(out / grid.folder_name(("study.target = 0.2",)))
@@ -101,6 +101,14 @@ def test_one_table_of_all_settings(swept):
     rows = (out / "summary.md").read_text().splitlines()
     assert "| Time to the target (s) | Final value |" in (out / "summary.md").read_text()
     assert [row.split(" | ")[:2] for row in rows if row.startswith("| 0.")] == [["| 0.2", "ASP"], ["| 0.999999", "ASP"]]
+
+
+@pytest.mark.parametrize(
+    ("texts", "values"), [(["10", "2"], [10, 2]), (["1", "2.5"], [1.0, 2.5]), (["'a'", "2"], ["'a'", "2"])]
+)
+def test_parameters_are_numbers_in_the_table_if_all_values_are(texts, values):
+    column = grid._as_numbers(np.array(texts, object))
+    assert column.tolist() == values and [type(x) for x in column.tolist()] == [type(x) for x in values]
 
 
 def test_a_metric_that_a_combination_does_not_have_is_missing_there():
