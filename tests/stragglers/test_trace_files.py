@@ -237,3 +237,29 @@ def test_an_empty_file_is_called_empty(tmp_path, name):
     (tmp_path / name).touch()
     with pytest.raises(ValueError, match=f"can be read; got .*{name}: it is empty"):
         stragglers.read_trace(tmp_path / name)
+
+
+def test_workers_of_a_file_can_have_names(tmp_path):
+    path = tmp_path / "hosts.csv"
+    path.write_text("worker,unit,seconds\nhost1,0,2.0\nhost0,0,1.0\nhost0,1,3.0\nhost1,1,4.0\n")
+    trace = stragglers.read_trace(path)
+    assert trace.workers == ("host0", "host1") and trace.compute.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    stragglers.write_trace(path, trace)
+    again = stragglers.read_trace(path)
+    assert again.workers == trace.workers and again.compute.tobytes() == trace.compute.tobytes()
+
+
+@pytest.mark.parametrize("names", [("b", "a"), ("nan", "true"), ("01", "1"), ("a b", "c")])
+def test_names_that_would_not_be_read_as_they_are_become_places(tmp_path, names):
+    path = tmp_path / "names.csv"
+    stragglers.write_trace(path, np.ones((3, 2)))
+    trace = stragglers.read_trace(path)._replace(workers=names)
+    stragglers.write_trace(path, trace)
+    assert stragglers.read_trace(path).workers == ("0", "1")
+
+
+def test_another_separator_is_said(tmp_path):
+    path = tmp_path / "semicolons.csv"
+    path.write_text("worker;unit;seconds\n0;0;1.0\n")
+    with pytest.raises(ValueError, match="must be separated by commas; those of .* seem to be by ';'"):
+        stragglers.read_trace(path)

@@ -37,8 +37,8 @@ _READ_OPTIONS = csv.ReadOptions(use_threads=False)  # with one thread, errors na
 def write_trace(path: str | Path, trace: Any) -> None:
     """Writes measured times as a CSV file; `read_trace` gives the same bits back.
 
-    Workers are written by their names if these are whole numbers from 0 on, else by their places, 0, 1, ...; and times
-    that are ratios (`Trace.is_relative`) as seconds.
+    Workers are written by their names if these are whole numbers from 0 on, or words in their order, such as those of
+    hosts; else by their places, 0, 1, ...; and times that are ratios (`Trace.is_relative`) as seconds.
 
     Args:
       path: the file, which is overwritten.
@@ -50,10 +50,8 @@ def write_trace(path: str | Path, trace: Any) -> None:
     if not isinstance(trace, Trace):
         trace = base.trace_of_array(trace)
     step_index, worker_index = np.indices(trace.compute.shape)
-    has_numbers = all(name == "0" or re.fullmatch(r"[1-9]\d{0,14}", name) for name in trace.workers)
-    numbers = np.array([int(name) for name in trace.workers]) if has_numbers else np.arange(len(trace.workers))
     columns = {
-        "worker": numbers[worker_index.ravel()],
+        "worker": _names_in_file(trace.workers)[worker_index.ravel()],
         "unit": trace.steps[step_index.ravel()],
         "seconds": _with_empty_cells(trace.compute),
     }
@@ -61,6 +59,21 @@ def write_trace(path: str | Path, trace: Any) -> None:
         columns[layouts.COMMUNICATION] = _with_empty_cells(trace.communication)
     columns[layouts.ROWS] = np.full(trace.compute.size, trace.compute.size)
     csv.write_csv(pa.table(columns), Path(path).expanduser())
+
+
+def _names_in_file(workers: tuple[str, ...]) -> np.ndarray:
+    """int64[W] or text [W]: the workers as `write_trace` says."""
+    if all(name == "0" or re.fullmatch(r"[1-9]\d{0,14}", name) for name in workers):
+        return np.array([int(name) for name in workers])
+    are_words = all(re.fullmatch(r"[A-Za-z_][\w.-]*", name, re.ASCII) for name in workers)
+    is_read_as_text = not {name.lower() for name in workers} <= _OTHER_TYPES
+    if are_words and is_read_as_text and list(workers) == sorted(workers):
+        return np.array(workers)
+    return np.arange(len(workers))
+
+
+_OTHER_TYPES = {"true", "false", "nan", "inf", "infinity", "na", "null", "none"}
+"""Words that can be read as another type, if a column has no other."""
 
 
 def _with_empty_cells(seconds: np.ndarray) -> pa.Array:
@@ -73,7 +86,7 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
 
     Four layouts of a table, CSV or Parquet, are known:
 
-    - that of `write_trace`, where `rows` may be missing;
+    - that of `write_trace`, where `rows` may be missing, and workers may be text;
     - a job of the Alibaba Cluster Trace Program: `worker`, `time` (a training step) and `batch_time_norm`. It has only
       ratios, so they are divided by their median: a typical step takes a second;
     - operations of a job, as ByteDance's: `dp_rank`, `stage`, `step`, `optype`, `duration`. A worker is a data-parallel

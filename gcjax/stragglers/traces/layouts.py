@@ -65,6 +65,11 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
     worker_columns = [name for name in names if name != step_column]
     if worker_columns and set(worker_columns) == set(map(str, range(len(worker_columns)))):
         return _layout_of_whole_table(names, partial(_column_a_worker_trace, step_column=step_column))
+    if len(names) == 1 and (separator := next((x for x in ";\t|" if x in names[0]), None)):
+        raise ValueError(
+            f"The columns of a trace must be separated by commas; those of {path} seem to be by {separator!r}: "
+            f"{_quoted_names(names)}."
+        )
     raise ValueError(
         f"A trace must have the columns {', '.join(_OWN)}, or {', '.join(_ALIBABA)}, or "
         f"{', '.join(operations.COLUMNS)}, or one for each worker with the names 0 to W-1, and beside these at most "
@@ -96,14 +101,17 @@ def _column_a_worker_trace(path: str, table: pa.Table, *, step_column: str | Non
 
 
 def _own_trace(path: str, table: pa.Table) -> Trace:
-    """The trace in a table with the columns of `write_trace`: workers have numbers from 0 on, units any.
+    """The trace in a table with the columns of `write_trace`: workers have numbers from 0 on, or names; units any.
 
     Raises `ValueError` if the column `rows`, where there is one, does not say how many there are, or a number is wrong.
     """
     if ROWS in table.column_names:
         _check_row_count(path, floats(path, table, ROWS))
-    worker, unit = whole_numbers(path, table, "worker", minimum=0), whole_numbers(path, table, "unit")
-    worker_names, worker_index = names_and_indices_of_numbers(worker)
+    unit = whole_numbers(path, table, "unit")
+    if pa.types.is_string(table["worker"].type) or pa.types.is_large_string(table["worker"].type):
+        worker_names, worker_index = names_and_indices(path, table, "worker")
+    else:
+        worker_names, worker_index = names_and_indices_of_numbers(whole_numbers(path, table, "worker", minimum=0))
     communication = floats(path, table, COMMUNICATION) if COMMUNICATION in table.column_names else None
     return base.trace_of_rows(
         "gcjax", worker_index, unit, floats(path, table, "seconds"), communication, workers=worker_names

@@ -135,6 +135,25 @@ def test_slowness_of_all_is_shared():
     assert (description.verdict.severity, description.verdict.kind) == ("critical", "shared")
     assert [(change.worker, change.step) for change in description.changes] == [(None, 100), (None, 200)]
     assert description.decomposition.shared_share > 0.8 and description.statistics.correlation > 0.9
+    said = "but at times all are slow at once, above all from step 100 to step 199 (3 times as long as usual);"
+    assert said in described(np.repeat([[1.0], [3.0], [1.0]], [100, 100, 150], axis=0) * np.ones(4)).sentence
+    seconds[200:] = seconds[:100] * 0.9
+    assert "above all from step 100 to step 199" in described(seconds).sentence
+
+
+def test_of_one_worker_the_stretch_is_said_in_which_it_is_slow():
+    seconds = np.ones((200, 1))
+    seconds[150:] = 2.0
+    description = described(seconds)
+    assert description.verdict.kind == "shared"
+    assert "there is one worker, and it is slow at times, above all since step 150 (2 times as" in description.sentence
+
+
+def test_a_worker_without_any_time_is_named():
+    seconds = quiet(60)
+    seconds[:, 2] = np.nan
+    assert "Without any time: worker 2." in described(seconds).reading_sentences
+    assert not any("Without any" in sentence for sentence in described(quiet(60)).reading_sentences)
 
 
 def test_a_warning_begins_at_a_tenth_and_a_critical_verdict_at_a_fifth():

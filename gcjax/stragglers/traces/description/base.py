@@ -136,7 +136,16 @@ def describe(trace: Trace | np.ndarray) -> Description:
     failures = _failures(trace)
     trace_slowdown = slowdown(times)
     return Description(
-        sentence=words.sentence(trace_verdict, all_spells, steps_slow_for_all, failures, trace.workers, trace_slowdown),
+        sentence=words.sentence(
+            trace_verdict,
+            all_spells,
+            steps_slow_for_all,
+            failures,
+            trace.workers,
+            trace_slowdown,
+            step_levels,
+            trace.steps,
+        ),
         verdict=trace_verdict,
         statistics=statistics(times),
         slowdown=trace_slowdown,

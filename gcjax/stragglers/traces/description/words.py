@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from gcjax.stragglers.traces.base import Trace
+from gcjax.stragglers.traces.description.levels import Level
 from gcjax.stragglers.traces.description.slow_steps import SlowStep
 from gcjax.stragglers.traces.description.slowdown import Slowdown
 from gcjax.stragglers.traces.description.spells import Spell
@@ -15,6 +16,8 @@ _MAX_WORKERS = 4
 """That are named in a sentence."""
 _MAX_STEPS = 3
 """That are named in a sentence."""
+_SHARED_RATIO = 1.1
+"""A stretch of steps is named in which all take so many times as long as usual."""
 _PEAK_RATIO = 1.5
 """A level so many times that of the whole spell is named, too."""
 _MAIN_SHARE = 0.5
@@ -29,6 +32,8 @@ def sentence(
     failures: Sequence[tuple[int, int]],
     worker_names: Sequence[str],
     slowdown: Slowdown,
+    shared_levels: Sequence[Level],
+    steps: np.ndarray,
 ) -> str:
     """The verdict in words, the steps in which all were slow, and who failed.
 
@@ -39,6 +44,8 @@ def sentence(
       failures: (worker, step) of each worker that failed.
       worker_names: of the workers.
       slowdown: what the job would take without the delays of a worker.
+      shared_levels: of the steps' medians.
+      steps: int64[T], the numbers of the steps.
     """
     cost_text = f"{100 * verdict.cost:.3g} % of the iteration"
     is_other_when_rounded = verdict.cost_of_computing > 1.005 * verdict.cost
@@ -49,18 +56,42 @@ def sentence(
     )
     if verdict.kind == "passing" and not verdict.workers:
         cost_text += _main_cause_clause(slowdown, worker_names)
-    clause = _verdict_sentence(verdict, cost_text, spells, worker_names)
-    return f"{_SEVERITIES[verdict.severity]}: {clause}{_slow_steps_sentence(slow_steps)}{failed_sentence}"
+    clause = (
+        f"{_shared_clause(shared_levels, steps, len(worker_names))}; this costs {cost_text}."
+        if verdict.kind == "shared"
+        else _verdict_sentence(verdict, cost_text, spells, worker_names)
+    )
+    slow_steps_sentence = _slow_steps_sentence(slow_steps, len(worker_names))
+    return f"{_SEVERITIES[verdict.severity]}: {clause}{slow_steps_sentence}{failed_sentence}"
 
 
-def _slow_steps_sentence(slow_steps: Sequence[SlowStep]) -> str:
+def _shared_clause(shared_levels: Sequence[Level], steps: np.ndarray, num_workers: int) -> str:
+    """That all are slow at once, and the longest stretch of steps in which they are, weighed by how slow; if any is.
+
+    Of one worker, that it is slow at times.
+    """
+    who = "nobody is slower than the others, but at times all are slow at once" if num_workers > 1 else ""
+    who = who or "there is one worker, and it is slow at times"
+    if len(shared_levels) < 2:
+        return who
+    slowest = max(shared_levels, key=lambda level: (level.median_ratio - 1) * (level.last_row + 1 - level.first_row))
+    if not slowest.median_ratio >= _SHARED_RATIO:
+        return who
+    first_step, last_step = int(steps[slowest.first_row]), int(steps[slowest.last_row])
+    is_to_end = slowest.last_row == len(steps) - 1
+    when = f"since step {first_step}" if is_to_end else f"from step {first_step} to step {last_step}"
+    return f"{who}, above all {when} ({slowest.median_ratio:.3g} times as long as usual)"
+
+
+def _slow_steps_sentence(slow_steps: Sequence[SlowStep], num_workers: int) -> str:
     """The steps in which all were slow, the slowest of them, as a sentence of its own; empty if there are none."""
     if not slow_steps:
         return ""
     slowest = sorted(slow_steps, key=lambda slow_step: -slow_step.ratio)[:_MAX_STEPS]
     texts = [f"{slow_step.step} ({slow_step.ratio:.3g} times as long as usual)" for slow_step in sorted(slowest)]
     noun = "step" if len(slow_steps) == 1 else "steps"
-    return f" In {noun} {_text_list(texts, len(slow_steps))} even the fastest worker was slow."
+    who = "even the fastest worker" if num_workers > 1 else "the worker"
+    return f" In {noun} {_text_list(texts, len(slow_steps))} {who} was slow."
 
 
 def _main_cause_clause(slowdown: Slowdown, worker_names: Sequence[str]) -> str:
@@ -94,8 +125,6 @@ def _verdict_sentence(verdict: Verdict, cost_text: str, spells: Sequence[Spell],
         return f"{workers_since} {_past_verb(verdict.workers)} slow, which passed; this costs {cost_text}."
     if verdict.kind == "passing":
         return f"nobody is slow for long, but delays that pass cost {cost_text}."
-    if verdict.kind == "shared":
-        return f"nobody is slower than the others, but at times all are slow at once; this costs {cost_text}."
     was_slow_sentence = _was_slow_sentence(spells, worker_names)
     return f"nobody is slow; waiting for the slowest of each step costs {cost_text}.{was_slow_sentence}"
 
@@ -162,6 +191,10 @@ def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iter
         yield f"Replaced by a later row for the same step and worker: {counted(reading.num_duplicates, 'row')}."
     if reading.num_gaps:
         yield f"Missing between the first and the last of a worker: {counted(reading.num_gaps, 'time')}."
+    without_time = [trace.workers[worker] for worker in np.flatnonzero(np.isnan(trace.compute).all(axis=0))]
+    if without_time:
+        noun = "worker" if len(without_time) == 1 else "workers"
+        yield f"Without any time: {noun} {_text_list(without_time[:_MAX_WORKERS], len(without_time))}."
     if reading.num_incomplete:
         incomplete = counted(reading.num_incomplete, "step")
         yield f"Without some of the pipeline stages, so that means are over the others: {incomplete} of a worker."
