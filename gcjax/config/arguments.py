@@ -112,15 +112,16 @@ def types_of_union(annotation: Any) -> tuple[Any, ...]:
 
 
 def _names_of_types(annotation: Any) -> str:
-    """An annotation in words, without the types that a config file cannot write."""
-    writable_types = [
-        accepted_type for accepted_type in types_of_union(annotation) if accepted_type not in _NOT_IN_CONFIGS
-    ] or [annotation]
+    """An annotation in words, without the types that a config file cannot write; with them if there is no other."""
+    accepted_types = types_of_union(annotation)
+    writable_types = [accepted_type for accepted_type in accepted_types if accepted_type not in _NOT_IN_CONFIGS]
+    if not set(writable_types) - {types.NoneType}:
+        writable_types = list(accepted_types)
     type_names = [
-        getattr(accepted_type, "__name__", str(accepted_type))
-        if get_origin(accepted_type) is None
-        else str(accepted_type)
-        for accepted_type in writable_types
+        getattr(writable_type, "__name__", str(writable_type))
+        if get_origin(writable_type) is None
+        else str(writable_type)
+        for writable_type in writable_types
     ]
     return " or ".join("None" if type_name == "NoneType" else type_name for type_name in type_names)
 

@@ -144,3 +144,8 @@ def test_a_list_that_is_piped_is_as_wide_as_a_page(monkeypatch, capsys, name):
 
 def test_a_number_that_is_whole_is_proposed_as_one():
     assert "ssp.staleness = 1" in gin_lines.lines("protocol", "ssp")
+
+
+def test_a_type_that_no_config_writes_is_shown_where_there_is_no_other(capsys):
+    assert cli.main(["list", "partial"]) == 0
+    assert "rng_key: Array | None = None" in capsys.readouterr().out
