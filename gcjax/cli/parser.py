@@ -54,7 +54,8 @@ class _CommandParser(argparse.ArgumentParser):
         """Overrides that of argparse: ends the process if there is an argument that the command does not have."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            hint = " (--over is of gcjax sweep)" if "--over" in unknown else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return options, unknown
 
 

@@ -46,6 +46,11 @@ BROKEN = {
         {},
         r"residual must be the distance .* it says .* where that is 4\. Smallest case: progress \[2, 2, 2, 2\]",
     ),
+    "decodes nothing": (
+        plan_with(honest(lambda p, c: c._replace(decode=0 * c.decode))),
+        {},
+        "something must be decoded; decode is 0 whatever is done",
+    ),
     "a residual of its own": (
         plan_with(lambda p, c: c._replace(residual=0 * c.residual)),
         {},

@@ -86,8 +86,8 @@ def check(
     The events of the record are replayed, one after the other: each must be a step that an action of the specification
     stands for and that agrees with what the record shows, of a version read or of the units in a commit; it must be in
     the guarantee of who takes it, and the property must hold at it and after it. So the commits of the record are made
-    of the pushes of the record, and of nothing else. Not looked at are weights, and where a worker has begun before its
-    last message arrived: it counts as begun at that arrival.
+    of the pushes of the record, and of nothing else. Not looked at are weights, what units that are in no commit have
+    read, and where a worker has begun before its last message arrived: it counts as begun at that arrival.
 
     Args:
       schedule: of one run.
