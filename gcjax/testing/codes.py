@@ -87,6 +87,9 @@ def check_code(
         plans = _planned_states(code, plan_all, progress)
         _check_residual(code, plans)
         _check_messages(code, plans, len(growing_progress))
+        for name in ("encode", "decode"):
+            coefficients = getattr(plans.coding, name)
+            require((coefficients != 0).any(), f"something must be decoded; {name} is 0 whatever is done")
         if tolerated is not None:
             all_or_nothing_plans = jax.tree.map(lambda x: x[: len(all_or_nothing_progress)], plans)
             _check_tolerated(code, all_or_nothing_plans, tolerated)
@@ -226,16 +229,13 @@ def _furthest_bad_state(is_bad: Any, plans: _PlannedStates) -> int:
 
 
 def _check_residual(code: GradientCode, plans: _PlannedStates) -> None:
-    """Checks that what a plan says is finite in all states, and is not 0 in all; the residual is the true distance."""
+    """Checks that what a plan says is finite in all states, and its residual is the true distance."""
     for name, field_of_states in plans.coding._asdict().items():
         _require_none(
             ~np.isfinite(field_of_states).reshape(len(field_of_states), -1).all(axis=1), plans, f"{name} must be finite"
         )
     is_wrong = np.abs(plans.coding.residual - plans.distance) > _zero_tolerance(code) + 1e-6 * plans.distance
     shown_state = _furthest_bad_state(is_wrong, plans)
-    for name in ("encode", "decode"):
-        coefficients = getattr(plans.coding, name)
-        require((coefficients != 0).any(), f"something must be decoded; {name} is 0 whatever is done")
     rule = "residual must be the distance of the decoded coefficients from the exact sum"
     comparison = f"it says {plans.coding.residual[shown_state]:.6g} where that is {plans.distance[shown_state]:.6g}"
     _require_none(is_wrong, plans, f"{rule}; {comparison}")
