@@ -65,7 +65,7 @@ def _time_to_target_text(row: SchemeAdvice) -> str:
 
 
 def notes(advice: Advice) -> list[str]:
-    """What the columns mean, and what was assumed."""
+    """What the columns mean, and what was assumed; last, one for each scheme, what is left out."""
     classes = [name for name in CLASSES if any(row.exactness == name for row in advice.schemes)]
     time_unit = "medians" if advice.is_relative else "seconds"  # relative: times are known up to a factor only
     filled_sentence = (

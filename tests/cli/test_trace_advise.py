@@ -85,6 +85,20 @@ def test_mistakes_are_said_in_words(job, capsys):
     assert "workers of the trace, 4; got 5" in capsys.readouterr().err
 
 
+def test_only_the_fastest_are_printed_if_asked(job, capsys, monkeypatch):
+    result = types.SimpleNamespace(verdict="The first wins.", left_out={"third": "why"})
+    monkeypatch.setattr(advice, "advise", lambda *_, **__: result)
+    monkeypatch.setattr(page, "heads", lambda _: ["Scheme"])
+    monkeypatch.setattr(page, "table_rows", lambda _: [["first"], ["second"]])
+    monkeypatch.setattr(page, "notes", lambda _: ["A note.", "Left out: third: why"])
+    assert advise("--top", "1") == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "first" in lines and "second" not in lines and "A note." in lines
+    assert lines[-1] == "Not shown: 1 slower scheme; why 1 scheme cannot be compared."
+    assert advise("--top", "0") == 2
+    assert "--top must be at least 1; got 0" in capsys.readouterr().err
+
+
 def test_bindings_need_a_config(job, capsys):
     assert advise("--set", "study.num_workers = 5") == 2
     assert "--set is for a config" in capsys.readouterr().err

@@ -32,6 +32,9 @@ def add(commands: Any) -> None:
     parser.add_argument("--bootstraps", metavar="B", type=int, default=100, help="how many (default: 100)")
     parser.add_argument("--block", metavar="STEPS", type=int, help="steps of a block (default: from their number)")
     parser.add_argument("--bytes", metavar="N", type=float, help="of one gradient, to say what is sent in bytes")
+    parser.add_argument(
+        "--top", metavar="N", type=int, help="print the N fastest schemes only, and not what is left out (default: all)"
+    )
     parser.add_argument("--seed", metavar="SEED", type=int, default=0, help="of the bootstraps (default: 0)")
     parser.add_argument("--no-cache", dest="cache", action="store_false", help="compile everything anew")
     parser.set_defaults(command=command, name_of_command="trace advise")
@@ -43,9 +46,12 @@ def command(options: argparse.Namespace) -> None:
     from gcjax.advice import advise, page
     from gcjax.cli import cached_programs
     from gcjax.progress import bar, console
+    from gcjax.wording import counted
 
     if options.bindings and options.config is None:
         raise ValueError("--set is for a config. Add --config CONFIG, or leave it out.")
+    if options.top is not None and options.top < 1:
+        raise ValueError(f"--top must be at least 1; got {options.top}.")
     trace = trace_file.trace_of_options(options)
     if options.cache:
         cached_programs.use_cache_folder()
@@ -62,8 +68,15 @@ def command(options: argparse.Namespace) -> None:
             progress=progress,
         )
     console().print(advice.verdict, markup=False)  # names of schemes may have brackets
-    console().print(tables.rich_table("", page.heads(advice), page.table_rows(advice), left_heads=("Gradient",)))
-    for note in [*page.notes(advice), *filter(None, [why_not_trained])]:
+    rows, notes = page.table_rows(advice), page.notes(advice)
+    if options.top is not None:
+        num_slower = max(len(rows) - options.top, 0)
+        rows, notes = rows[: options.top], notes[: len(notes) - len(advice.left_out)]
+        notes.append(
+            f"Not shown: {counted(num_slower, 'slower scheme')}; why {counted(len(advice.left_out), 'scheme')} cannot be compared."
+        )
+    console().print(tables.rich_table("", page.heads(advice), rows, left_heads=("Gradient",)))
+    for note in [*notes, *filter(None, [why_not_trained])]:
         console().print(note, markup=False)
     if options.json:
         options.result = page.advice_json(advice)
