@@ -72,9 +72,8 @@ def command(options: argparse.Namespace) -> None:
     if options.top is not None:
         num_slower = max(len(rows) - options.top, 0)
         rows, notes = rows[: options.top], notes[: len(notes) - len(advice.left_out)]
-        notes.append(
-            f"Not shown: {counted(num_slower, 'slower scheme')}; why {counted(len(advice.left_out), 'scheme')} cannot be compared."
-        )
+        left_out = counted(len(advice.left_out), "scheme")
+        notes.append(f"Not shown: {counted(num_slower, 'slower scheme')}; why {left_out} cannot be compared.")
     console().print(tables.rich_table("", page.heads(advice), rows, left_heads=("Gradient",)))
     for note in [*notes, *filter(None, [why_not_trained])]:
         console().print(note, markup=False)
