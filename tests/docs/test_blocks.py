@@ -89,7 +89,9 @@ def run_and_compare(name, capsys):
 
 
 @pytest.mark.slow(
+    "docs/code_comparisons.md",
     "docs/codes.md",
+    "docs/groups.md",
     "docs/how_to/code.md",
     "docs/how_to/protocol.md",
     "docs/how_to/straggler_model.md",

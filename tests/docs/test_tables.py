@@ -17,7 +17,7 @@ from tests.docs.tables import agrees, marked, table
 from tests.parameters import some
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "docs" / "codes.md", ROOT / "docs" / "protocols.md")
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("code_comparisons", "protocol_comparisons", "groups")]
 LONG = ["codes", "conditioning", "groups"]
 LABELS = {"adaptive": 2, "conditioning": 4, "orders": 2, "cyclic": 2}
 """How many columns name a row, where it is not one."""
