@@ -60,9 +60,12 @@ def evaluations_apart(results: Results) -> str | None:
     gaps = []
     for scheme in results.schemes:
         seeds = results.seeds(scheme)
-        commits, seconds = (
-            float(np.median(np.concatenate([np.diff(seed[name]) for seed in seeds]))) for name in ("commit", "time")
+        commit_gaps, time_gaps = (
+            np.concatenate([np.diff(seed[name]) for seed in seeds]) for name in ("commit", "time")
         )
+        if not commit_gaps.size:
+            continue
+        commits, seconds = float(np.median(commit_gaps)), float(np.median(time_gaps))
         if commits > 1:
             gaps.append(f"{scheme} {commits:.0f} commits or {seconds:.3g} s")
     if not gaps:

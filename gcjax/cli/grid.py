@@ -197,11 +197,13 @@ def _seed_rows(parameters: Sequence[str], parameter_values: Sequence[str], resul
 
 
 def _as_numbers(texts: np.ndarray) -> np.ndarray:
-    """The values of a parameter as whole numbers, or else as numbers, if all are; otherwise their texts."""
-    for number_type in (int, float):
+    """The values of a parameter as int64, or else as float64, if all are such numbers; otherwise what they are."""
+    if texts.dtype != object:  # a metric of the same name has taken the column
+        return texts
+    for number_type, array_type in ((int, np.int64), (float, np.float64)):
         try:
-            return np.array([number_type(text) for text in texts])
-        except (ValueError, OverflowError):
+            return np.array([number_type(text) for text in texts], array_type)
+        except (ValueError, TypeError, OverflowError):
             continue
     return texts
 

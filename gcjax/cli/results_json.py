@@ -45,11 +45,16 @@ def _scheme_json(results: Results, scheme: str) -> dict[str, Any]:
         "final": [seed[target["metric"]][-1] for seed in seeds],
         "stalled": results.facts["schemes"][scheme]["stalled"],
         **{name: _mean_of_finite([seed[name][-1] for seed in seeds]) for name in _MEAN_COLUMNS},
-        "max_staleness": max(float(seed["max_staleness"][-1]) for seed in seeds),
+        "max_staleness": max(_finite([seed["max_staleness"][-1] for seed in seeds]), default=float("nan")),
     }
 
 
 def _mean_of_finite(values: list[float]) -> float:
     """The mean of those values that are finite; NaN if none is."""
-    finite_values = [value for value in values if np.isfinite(value)]
+    finite_values = _finite(values)
     return float(np.mean(finite_values)) if finite_values else float("nan")
+
+
+def _finite(values: list[float]) -> list[float]:
+    """Those of the values that are finite."""
+    return [float(value) for value in values if np.isfinite(value)]

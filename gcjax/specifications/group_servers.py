@@ -32,6 +32,7 @@ class Grouping(NamedTuple):
       may_wait: whether somebody may wait between two pushes; a worker on its own does not.
       codes: of each group its workers, in the order of its code, and what that can decode; none without codes. A push
         then takes what the members have done, once it can be decoded, in any order.
+      each_message_is_push: whether each message makes a commit when it arrives; at the server of a group it can wait.
     """
 
     levels: np.ndarray
@@ -39,11 +40,7 @@ class Grouping(NamedTuple):
     any_num_steps: bool = False
     may_wait: bool = True
     codes: tuple[tuple[tuple[int, ...], Decodable], ...] = ()
-
-    @property
-    def are_single_workers(self) -> bool:
-        """Whether each worker is a group of its own, so that each message is a push."""
-        return np.array_equal(self.levels, np.arange(self.levels.shape[1])[None])
+    each_message_is_push: bool = False
 
     @property
     def loads(self) -> np.ndarray:
@@ -193,7 +190,7 @@ class _Program(NamedTuple):
         # With codes the lowest of the group may have done nothing, and is not in the commit then.
         is_lowest = (event.worker == before.group[event.worker]) | bool(self.grouping.codes)
         leaves_out_messages = event.num_skipped_messages > 0
-        if self.grouping.are_single_workers:  # others can wait for members of their group
+        if self.grouping.each_message_is_push:
             leaves_out_messages |= event.leaves_out_messages
         return (after.version == event.commit + 1) & same_size & is_lowest & ~leaves_out_messages
 

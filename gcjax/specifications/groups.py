@@ -133,7 +133,13 @@ def _single_workers(
     """
     check_num_workers(num_workers)
     levels = np.arange(num_workers)[None]
-    grouping = Grouping(levels=levels, num_local_steps=num_local_steps, any_num_steps=any_num_steps, may_wait=False)
+    grouping = Grouping(
+        levels=levels,
+        num_local_steps=num_local_steps,
+        any_num_steps=any_num_steps,
+        may_wait=False,
+        each_message_is_push=True,
+    )
     specification = groups_specification(f"{name}({num_workers} workers)", num_workers, grouping)
 
     def state_after_join(state: Groups, worker: jax.Array) -> Groups:

@@ -11,8 +11,9 @@ import pytest
 
 import gcjax
 from gcjax import cli
-from gcjax.cli import check_json, json_output
+from gcjax.cli import check_json, json_output, results_json
 from gcjax.cli.check_schedules import ScheduleCheck
+from tests.analysis.results import results
 
 pytestmark = pytest.mark.usefixtures("without_drawing")
 
@@ -159,3 +160,17 @@ def test_every_field_is_on_the_page(command, monkeypatch):
     entry = objects[1]["kinds"]["protocol"]["ssp"]
     for fields in (*objects, *(each[0] for each in lists), entry, entry["parameters"]["staleness"]):
         assert [name for name in fields if f"`{name}`" not in page] == []
+
+
+def test_a_seed_without_a_commit_has_no_staleness():
+    """Whichever of the seeds it is: means and the largest are over the others."""
+    found = results()
+    for seed in (0, 1):
+        is_without = (found.metrics["scheme"] == "ASP") & (found.metrics["seed"] == seed)
+        columns = {
+            name: np.where(is_without, np.nan, found.metrics[name]) for name in ("mean_staleness", "max_staleness")
+        }
+        row = results_json._scheme_json(found._replace(metrics={**found.metrics, **columns}), "ASP")
+        others = [x for x in found.seeds("ASP") if x["seed"][0] != seed]
+        assert row["mean_staleness"] == pytest.approx(np.mean([x["mean_staleness"][-1] for x in others]))
+        assert row["max_staleness"] == max(x["max_staleness"][-1] for x in others)

@@ -104,7 +104,13 @@ def test_one_table_of_all_settings(swept):
 
 
 @pytest.mark.parametrize(
-    ("texts", "values"), [(["10", "2"], [10, 2]), (["1", "2.5"], [1.0, 2.5]), (["'a'", "2"], ["'a'", "2"])]
+    ("texts", "values"),
+    [
+        (["10", "2"], [10, 2]),
+        (["1", "2.5"], [1.0, 2.5]),
+        (["'a'", "2"], ["'a'", "2"]),
+        (["100000000000000000000", "2"], [1e20, 2.0]),
+    ],
 )
 def test_parameters_are_numbers_in_the_table_if_all_values_are(texts, values):
     column = grid._as_numbers(np.array(texts, object))

@@ -276,6 +276,29 @@ def test_a_version_that_is_read_before_it_is_made_is_caught(name, place):
     assert check(early, protocol.specification(3)).violated == "arrival"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "servers"),
+    [({"num_local_steps": 2, "merge": "change"}, None), ({}, Network(upload=0.75))],
+    ids=["steps", "servers"],
+)
+def test_a_message_can_wait_at_the_server_of_a_group_of_one(arguments, servers):
+    """For the steps that are still to come, or on its way to the central server; then it is in no commit yet."""
+    protocol = protocols.grouped(groups=((0,), (1,), (2,)), **arguments)
+    run = jax.jit(lambda durations: protocol.schedule(durations, Network(servers=servers)))
+    num_waiting = 0
+    for seed in range(6):
+        found = jax.tree.map(np.asarray, run(jnp.asarray(random_durations(seed), jnp.float32)))
+        kept = check(found, protocol.specification(3))
+        assert kept, kept
+        used = {(u, w) for e, c in contributions(found) for w, first, n in [
+            (found.worker[e, c], found.unit[e, c], found.work[e, c])] for u in range(first, first + n)}  # fmt: skip
+        end = found.time[np.isfinite(found.time)].max()
+        num_waiting += sum(
+            (u, w) not in used for u, w in np.argwhere(np.isfinite(found.send_start) & (found.finish < end))
+        )
+    assert num_waiting > 0
+
+
 def test_begins_of_one_moment_stay_in_order_where_times_are_rounded():
     """In float32 the last message of a worker can arrive a little after the commit that it is in."""
     protocol = protocols.grouped(groups=((1,), (0, 2)), num_local_steps=3, merge="elastic", moving_rate=0.5)

@@ -258,6 +258,13 @@ def test_names_that_would_not_be_read_as_they_are_become_places(tmp_path, names)
     assert stragglers.read_trace(path).workers == ("0", "1")
 
 
+def test_names_may_be_categories(tmp_path):
+    names = pa.array(["h1", "h0"]).dictionary_encode()
+    parquet.write_table(pa.table({"worker": names, "unit": [0, 0], "seconds": [1.0, 2.0]}), tmp_path / "t.parquet")
+    trace = stragglers.read_trace(tmp_path / "t.parquet")
+    assert trace.workers == ("h0", "h1") and trace.compute.tolist() == [[2.0, 1.0]]
+
+
 def test_another_separator_is_said(tmp_path):
     path = tmp_path / "semicolons.csv"
     path.write_text("worker;unit;seconds\n0;0;1.0\n")

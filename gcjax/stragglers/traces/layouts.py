@@ -100,6 +100,10 @@ def _column_a_worker_trace(path: str, table: pa.Table, *, step_column: str | Non
     return base.trace_of_rows("column a worker", worker, step, seconds.ravel(), workers=names)
 
 
+_NO_NAMES = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_null
+"""Whether a type of a column can be no names of workers; text, also dictionary-encoded, and dates can."""
+
+
 def _own_trace(path: str, table: pa.Table) -> Trace:
     """The trace in a table with the columns of `write_trace`: workers have numbers from 0 on, or names; units any.
 
@@ -108,10 +112,11 @@ def _own_trace(path: str, table: pa.Table) -> Trace:
     if ROWS in table.column_names:
         _check_row_count(path, floats(path, table, ROWS))
     unit = whole_numbers(path, table, "unit")
-    if pa.types.is_string(table["worker"].type) or pa.types.is_large_string(table["worker"].type):
-        worker_names, worker_index = names_and_indices(path, table, "worker")
-    else:
+    worker_type = table["worker"].type
+    if any(is_type(worker_type) for is_type in _NO_NAMES):
         worker_names, worker_index = names_and_indices_of_numbers(whole_numbers(path, table, "worker", minimum=0))
+    else:
+        worker_names, worker_index = names_and_indices(path, table, "worker")
     communication = floats(path, table, COMMUNICATION) if COMMUNICATION in table.column_names else None
     return base.trace_of_rows(
         "gcjax", worker_index, unit, floats(path, table, "seconds"), communication, workers=worker_names

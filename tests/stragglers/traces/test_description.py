@@ -139,6 +139,8 @@ def test_slowness_of_all_is_shared():
     assert said in described(np.repeat([[1.0], [3.0], [1.0]], [100, 100, 150], axis=0) * np.ones(4)).sentence
     seconds[200:] = seconds[:100] * 0.9
     assert "above all from step 100 to step 199" in described(seconds).sentence
+    seconds[:20] = np.nan  # steps without a time have no row among those that are looked at
+    assert "above all from step 100 to step 199" in described(seconds).sentence
 
 
 def test_of_one_worker_the_stretch_is_said_in_which_it_is_slow():

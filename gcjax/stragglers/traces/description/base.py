@@ -144,7 +144,7 @@ def describe(trace: Trace | np.ndarray) -> Description:
             trace.workers,
             trace_slowdown,
             step_levels,
-            trace.steps,
+            times.steps,
         ),
         verdict=trace_verdict,
         statistics=statistics(times),
