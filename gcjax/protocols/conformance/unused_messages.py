@@ -6,6 +6,7 @@ Letters: T units sampled per worker, W workers, E commits.
 import numpy as np
 
 from gcjax.protocols.conformance.committed_units import CommittedUnits
+from gcjax.protocols.conformance.structure import latest_equal
 from gcjax.protocols.schedule import Schedule
 
 
@@ -13,7 +14,8 @@ def num_unused_messages(record: Schedule, committed: CommittedUnits) -> tuple[np
     """int32[E]: the messages that have arrived since the commit before, by this one, and are in no commit.
 
     Of several commits at the moment of an arrival it counts at the last one, since it may have come after the others.
-    Then int32[E], how many of these arrive at the very moment of the record's last commit: 0 at the others.
+    Then int32[E], how many of these arrive at the very moment of the record's last commit, up to rounding: 0 at the
+    others.
     """
     commit_time = record.time[: committed.lowest_worker.size]
     end = commit_time.max(initial=-np.inf)
@@ -22,7 +24,7 @@ def num_unused_messages(record: Schedule, committed: CommittedUnits) -> tuple[np
     arrival = record.finish[is_unused]
     last_commit_until = np.searchsorted(commit_time, arrival, side="right") - 1
     next_commit = np.maximum(np.searchsorted(commit_time, arrival), last_commit_until)
-    arrives_at_end = arrival == end
+    arrives_at_end = latest_equal(arrival) >= end
     num_unused, num_at_end = (
         np.bincount(commit, minlength=commit_time.size).astype(np.int32)
         for commit in (next_commit, next_commit[arrives_at_end])
