@@ -73,7 +73,7 @@ def evaluations_apart(results: Results) -> str | None:
     others = "" if len(gaps) == len(results.schemes) else "; the others are evaluated after every commit"
     return (
         "A target counts as reached at the first evaluation that shows it, so times to it are too long by up to the "
-        f"time between two evaluations (`num_evals` in a run). Medians of that: {', '.join(gaps)}{others}."
+        f"time between two evaluations, of which `study.num_evals` makes more. Medians: {', '.join(gaps)}{others}."
     )
 
 

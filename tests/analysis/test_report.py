@@ -56,7 +56,7 @@ def test_how_far_evaluations_are_apart_is_said():
     }
     seldom = found._replace(metrics=every_third)
     gap = np.median(np.concatenate([np.diff(seed["time"]) for seed in seldom.seeds("ASP")]))
-    said = f"Medians of that: ASP 3 commits or {gap:.3g} s; the others are evaluated after every commit."
+    said = f"Medians: ASP 3 commits or {gap:.3g} s; the others are evaluated after every commit."
     assert said in summary.markdown(seldom)
 
 
