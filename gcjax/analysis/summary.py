@@ -65,15 +65,14 @@ def evaluations_apart(results: Results) -> str | None:
         )
         if not commit_gaps.size:
             continue
-        commits, seconds = float(np.median(commit_gaps)), float(np.median(time_gaps))
-        if commits > 1:
-            gaps.append(f"{scheme} {commits:.0f} commits or {seconds:.3g} s")
+        if commit_gaps.max() > 1:
+            gaps.append(f"{scheme} {commit_gaps.mean():.3g} commits or {time_gaps.mean():.3g} s")
     if not gaps:
         return None
     others = "" if len(gaps) == len(results.schemes) else "; the others are evaluated after every commit"
     return (
         "A target counts as reached at the first evaluation that shows it, so times to it are too long by up to the "
-        f"time between two evaluations, of which `study.num_evals` makes more. Medians: {', '.join(gaps)}{others}."
+        f"time between two evaluations, of which `study.num_evals` makes more. On average: {', '.join(gaps)}{others}."
     )
 
 
