@@ -1,5 +1,6 @@
 """What the pages say of other files is so, and what the page on the algebra shows is what its blocks print."""
 
+import itertools
 import re
 
 import gin
@@ -54,6 +55,22 @@ def test_the_readme_leads_to_the_start_of_everything_and_is_short():
     elsewhere = {"README.md", "CONTRIBUTING.md", "docs/index.md", "docs/contributing.md", "docs/changes.md"}
     theory = {name for name in PAGES if "theory" in name} | {"docs/algebra_laws.md"}
     assert set(PAGES) - elsewhere - theory <= linked
+
+
+OF_DOCS = [name for name in PAGES if name.startswith("docs/")]
+
+
+@pytest.mark.parametrize("name", OF_DOCS)
+def test_pages_of_the_docs_link_to_each_other_only(name):
+    """What lies elsewhere is not on the site."""
+    links = re.findall(r"\]\(([^)#\s:]+\.md)", pages.prose(PAGES[name]))
+    assert [link for link in links if pages.DOCS not in (PAGES[name].parent / link).resolve().parents] == []
+
+
+@pytest.mark.parametrize("name", OF_DOCS)
+def test_headings_go_down_by_one_level(name):
+    levels = [len(marks) for marks in re.findall(r"^(#+) ", pages.prose(PAGES[name]), flags=re.MULTILINE)]
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
 def test_blocks_of_the_readme_do_not_scroll_sideways():
