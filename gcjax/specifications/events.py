@@ -39,8 +39,8 @@ class Event(NamedTuple):
       group: int32, the lowest worker in the commit that the event's unit is in; -1 if none.
       max_units_in_next_commit: int32, of a COMMIT: the most units of one worker in the commit after it; -1 if it is the
         last one.
-      num_unused_messages: int32, of a COMMIT, or of a UNIT of its commit: the messages that have arrived since the
-        commit before and are in no commit.
+      num_unused_messages: int32, of a COMMIT, or of a UNIT that is alone in its commit: the messages that have arrived
+        since the commit before and are in no commit.
       num_unused_at_end: int32, those of them that arrive at the very moment of the record's last commit: they may be
         for the next one, which the record does not have any more.
       num_skipped_messages: int32, of a COMMIT: the messages in no commit that its workers have sent before theirs in

@@ -188,11 +188,15 @@ def _unit_columns(record: Schedule, committed: CommittedUnits) -> Columns:
 
 def _unit_arrival_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     """The columns of units that arrive, by the message that carries them, before their commit, or else premature."""
-    num_unused, num_unused_at_end = num_unused_messages(record, committed)
+    is_alone = committed.num_units[committed.commit] == 1  # in its commit, and stands for it
+    num_unused, num_unused_at_end = (
+        np.where(is_alone, of_commit[committed.commit], np.int32(0))
+        for of_commit in num_unused_messages(record, committed)
+    )
     return {
         **_unit_columns(record, committed),
-        "num_unused_messages": num_unused[committed.commit],
-        "num_unused_at_end": num_unused_at_end[committed.commit],
+        "num_unused_messages": num_unused,
+        "num_unused_at_end": num_unused_at_end,
         "time": committed.arrival,
         "is_premature": committed.is_late,
         "commit_order": committed.commit,
