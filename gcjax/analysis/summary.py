@@ -45,11 +45,17 @@ def table(results: Results) -> RichTable:
 
 def markdown(results: Results) -> str:
     """The summary as a Markdown page, with what its columns mean, and with the differences seed by seed."""
-    sentences = evaluations_apart(results), same_durations(results)
-    notes = NOTES + "".join(f"- {sentence}\n" for sentence in sentences if sentence is not None)
+    warning = same_durations(results)
+    notes = column_notes(results) if warning is None else f"{column_notes(results)}- {warning}\n"
     times_of_schemes = {scheme: reach_times(results, scheme) for scheme in _schemes_best_first(results)}
     page = "\n".join(["# Summary", "", markdown_table(heads(results), rows(results)), "", notes])
     return "\n".join(part for part in (page, paired.section(times_of_schemes)) if part)
+
+
+def column_notes(results: Results) -> str:
+    """What the columns mean, and how far evaluations are apart, as a Markdown list."""
+    evaluations = evaluations_apart(results)
+    return NOTES if evaluations is None else f"{NOTES}- {evaluations}\n"
 
 
 def evaluations_apart(results: Results) -> str | None:

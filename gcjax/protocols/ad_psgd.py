@@ -24,10 +24,9 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
     Worker w takes a gradient g at its own parameters. When it has it, it draws a neighbour v, both get the mean of
     their parameters, `x_w = x_v = (x_w + x_v) / 2`, and then w takes the step of g (Lian et al. 2018, algorithm 1).
     Meanwhile others may have averaged with w, so that g is of parameters that it no longer has; also others whose step
-    comes at the same moment, after its own. `F[n, w] = F[n-1, w] +`
-    the seconds of a unit and of the exchange. Each such step is a commit, and happens at one moment; the run's
-    parameters are the mean of all workers' own. The graph must be bipartite, as the paper asks, so that no circle of
-    workers can wait for each other.
+    comes at the same moment, after its own. `F[n, w] = F[n-1, w] +` the seconds of a unit and of the exchange. Each
+    such step is a commit, and happens at one moment; the run's parameters are the mean of all workers' own. The graph
+    must be bipartite, as the paper asks, so that no circle of workers can wait for each other.
 
     What is ours: every worker draws neighbours, also those that the paper's system makes answer only; a worker goes on
     when its exchange is over, `2 latency + upload + download` on its own link, and the neighbour's link and time are

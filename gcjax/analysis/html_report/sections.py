@@ -20,9 +20,7 @@ def results_section(results: Results) -> Section:
     """The summary table, and what its columns mean."""
     warning = summary.same_durations(results)
     warning_paragraph = "" if warning is None else blocks.paragraph(warning, kind="note")
-    evaluations = summary.evaluations_apart(results)
-    notes = summary.NOTES if evaluations is None else f"{summary.NOTES}- {evaluations}\n"
-    column_notes = blocks.folded("What the columns mean", blocks.markdown(notes))
+    column_notes = blocks.folded("What the columns mean", blocks.markdown(summary.column_notes(results)))
     table = blocks.table(summary.heads(results), summary.rows(results))
     return Section("Results", table + warning_paragraph + column_notes, name="results")
 

@@ -127,7 +127,7 @@ def grace(storage: Storage) -> Iterator[None]:
 
 
 def save(storage: Storage, training: TrainingState, *, any_process_stops: bool) -> bool:
-    """Starts to save the training, if a checkpoint is due, or a signal has come to any of the processes.
+    """Starts to save the training, if a checkpoint is due, or a signal has come to one (`any_process_stops`).
 
     Every process must call it after each round, so that all save the same one.
 

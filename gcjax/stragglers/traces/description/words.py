@@ -70,8 +70,9 @@ def _shared_clause(shared_levels: Sequence[Level], steps: np.ndarray, num_worker
 
     Of one worker, that it is slow at times.
     """
-    who = "nobody is slower than the others, but at times all are slow at once" if num_workers > 1 else ""
-    who = who or "there is one worker, and it is slow at times"
+    who = "nobody is slower than the others, but at times all are slow at once"
+    if num_workers == 1:
+        who = "there is one worker, and it is slow at times"
     if len(shared_levels) < 2:
         return who
     slowest = max(shared_levels, key=lambda level: (level.median_ratio - 1) * (level.last_row + 1 - level.first_row))
