@@ -16,7 +16,8 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
-from gcjax.specifications.events import BEGIN, KINDS, UNIT, Event
+from gcjax.specifications.event_counts import num_before, rows_of_kind
+from gcjax.specifications.events import BEGIN, UNIT, Event
 from gcjax.specifications.rounds import averaging_with_members
 
 
@@ -122,29 +123,10 @@ def replay_clocks(state: Any, events: Event, rows: np.ndarray) -> Any:
 
     `clock int[W]` counts the UNIT events of each worker; other fields stay.
     """
-    clock = state.clock + num_before(rows, np.flatnonzero(events.kind == KINDS.index(UNIT)), events, state.clock.size)
+    units = rows_of_kind(events, UNIT)
+    clock = state.clock + num_before(rows, units, events.worker[units], state.clock.size)
     constant_fields = {name: np.broadcast_to(x, (rows.size, *np.shape(x))) for name, x in state._asdict().items()}
     return type(state)(**{**constant_fields, "clock": clock})
-
-
-def num_before(rows: np.ndarray, counted_rows: np.ndarray, events: Event, num_workers: int) -> np.ndarray:
-    """int32[rows, W]: how many of the events `counted_rows` each worker has before each of the events `rows`.
-
-    Both are ascending indices into `events`; `next_of` gives for each counted event the first of `rows` after it.
-    """
-    # Counts of each row and worker are at row * W + worker; behind the last row is one for events after all rows.
-    flat_index = next_of(rows, counted_rows) * num_workers + events.worker[counted_rows]
-    num_between = np.bincount(flat_index, minlength=(rows.size + 1) * num_workers).reshape(-1, num_workers)
-    return np.cumsum(num_between[:-1], axis=0, dtype=np.int32)
-
-
-def next_of(rows: np.ndarray, event_rows: np.ndarray) -> np.ndarray:
-    """int[event_rows]: the position in `rows` of the first that comes after each event, `rows.size` if none does.
-
-    Both are ascending indices of events; a row does not come after an event of the same index.
-    """
-    num_events_before = np.searchsorted(event_rows, rows)  # [rows]
-    return np.repeat(np.arange(rows.size + 1), np.diff(num_events_before, prepend=0, append=event_rows.size))
 
 
 def bounded_staleness(

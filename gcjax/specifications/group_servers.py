@@ -18,7 +18,15 @@ import numpy as np
 from gcjax import _validate
 from gcjax.specifications.base import Action, Numbers, Role, Specification, is_own_entry, zeros
 from gcjax.specifications.decodable_rounds import Decodable
-from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
+from gcjax.specifications.event_counts import (
+    is_first_after,
+    last_before,
+    latest_values,
+    num_before,
+    num_before_own_row,
+    rows_of_kind,
+)
+from gcjax.specifications.events import BEGIN, COMMIT, KINDS, UNIT, Event
 from gcjax.specifications.rounds import adds_one_unit
 
 
@@ -102,6 +110,48 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
         invariant=program.invariant,
         step_property=program.push_property,
         canonicalise=program.canonicalise,
+        replay=_states_before_events if len(grouping.levels) == 1 else None,
+    )
+
+
+def _states_before_events(state: Groups, events: Event, rows: np.ndarray) -> Groups:
+    """The states before the events with the numbers `rows`, as arrays [rows, ...], if the first happens in this state.
+
+    Groups stay as they are. What has happened before each row, and before the last read of each worker's group before
+    it, is counted. A group reads when the first of it begins after its push.
+    """
+    num_workers, num_events = state.group.size, events.kind.size
+    is_begin, is_commit = events.kind == KINDS.index(BEGIN), events.kind == KINDS.index(COMMIT)
+    unit_rows, commit_rows, group_of_event = (
+        rows_of_kind(events, UNIT),
+        rows_of_kind(events, COMMIT),
+        state.group[events.worker],
+    )
+    is_read = is_first_after(is_begin, is_commit, group_of_event, state.num_unread_pushes > 0)
+    read_rows = np.flatnonzero(is_read)
+    last_read = last_before(rows, read_rows, group_of_event[read_rows], num_workers)[:, state.group]  # int[rows, W]
+    has_read = last_read >= 0
+    version = state.version + np.searchsorted(commit_rows, rows).astype(np.int32)
+    version_at_read = np.where(has_read, state.version + np.searchsorted(commit_rows, last_read), state.read)
+
+    def num_since_read(event_rows: np.ndarray, worker: np.ndarray) -> np.ndarray:
+        """int32[rows, W]: the events of each of `worker` between the last read of its group and each row."""
+        num_before_read = num_before_own_row(last_read, event_rows, worker, num_events)
+        return num_before(rows, event_rows, worker, num_workers) - num_before_read
+
+    # What is counted from a read on, if there was none before a row is counted from the first event on.
+    version_before = np.where(has_read, version_at_read, state.version)
+    pushes_of_others = version[:, None] - version_before - num_since_read(commit_rows, group_of_event[commit_rows])
+    is_lowest_member = state.group == np.arange(num_workers)
+    return Groups(
+        version=version,
+        group=np.broadcast_to(state.group, has_read.shape),
+        pending_units=np.where(has_read, 0, state.pending_units) + num_since_read(unit_rows, events.worker[unit_rows]),
+        read=version_at_read,
+        pushes_of_others=np.where(has_read, 0, state.pushes_of_others)
+        + np.where(is_lowest_member, pushes_of_others, 0),
+        num_unread_pushes=latest_values(rows, is_commit | is_read, group_of_event, is_commit, state.num_unread_pushes),
+        level=np.broadcast_to(state.level, rows.shape),
     )
 
 

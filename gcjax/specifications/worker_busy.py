@@ -20,7 +20,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, zeros
-from gcjax.specifications.clocks import next_of, num_before
+from gcjax.specifications.event_counts import latest_values, num_before
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, UNIT, Event
 from gcjax.specifications.rounds import (
     adds_one_unit,
@@ -275,24 +275,15 @@ def _states_before_events(overlap: bool, state: Busy, events: Event, rows: np.nd
     is_begin, is_unit, is_commit = (events.kind == KINDS.index(kind) for kind in (BEGIN, UNIT, COMMIT))
     num_workers = state.pending_units.size
 
-    def latest_values(is_event: np.ndarray, values: np.ndarray, initial: np.ndarray) -> np.ndarray:
-        """int32[rows, W]: the value at a worker's last event before each row with `is_event bool[events]`.
-
-        `values int[events]` are those of the events; `initial int[W]` is what holds before a worker's first one.
-        """
-        event_rows = np.flatnonzero(is_event)
-        if not event_rows.size:
-            return np.broadcast_to(initial, (rows.size, num_workers)).astype(np.int32)
-        last_event = np.full((rows.size + 1, num_workers), -1)
-        last_event[next_of(rows, event_rows), events.worker[event_rows]] = event_rows  # the last one is written last
-        last_event = np.maximum.accumulate(last_event[:-1], axis=0)
-        return np.where(last_event < 0, initial, values[last_event]).astype(np.int32)
+    def latest(is_event: np.ndarray, values: np.ndarray, initial: np.ndarray) -> np.ndarray:
+        """int32[rows, W]: the value at a worker's last event before each row, `initial` before the first one."""
+        return latest_values(rows, is_event, events.worker, values, initial)
 
     unit_events, commit_events = np.flatnonzero(is_unit), np.flatnonzero(is_commit)
     num_commits = np.searchsorted(commit_events, rows).astype(np.int32)  # before each row
     row_of_last_commit = np.append(0, commit_events)[num_commits]  # 0 if there is none
     num_arrived, num_arrived_at_commit = (
-        num_before(x, unit_events, events, num_workers) for x in (rows, row_of_last_commit)
+        num_before(x, unit_events, events.worker[unit_events], num_workers) for x in (rows, row_of_last_commit)
     )
     pending_before = np.where((num_commits == 0)[:, None], state.pending_units, 0)
     version_of_event = state.version + np.cumsum(is_commit, dtype=np.int32) - is_commit  # int32[events], before each
@@ -301,9 +292,9 @@ def _states_before_events(overlap: bool, state: Busy, events: Event, rows: np.nd
         version=state.version + num_commits,
         round_version=state.round_version + num_commits,
         pending_units=pending_before + num_arrived - num_arrived_at_commit,
-        read=latest_values(is_begin, events.version, state.read),
-        busy=latest_values(is_begin | is_unit, is_begin, state.busy),
-        next_read=latest_values(is_begin, version_of_event, state.next_read)
+        read=latest(is_begin, events.version, state.read),
+        busy=latest(is_begin | is_unit, is_begin, state.busy),
+        next_read=latest(is_begin, version_of_event, state.next_read)
         if overlap
         else np.broadcast_to(state.next_read, num_arrived.shape),
     )
