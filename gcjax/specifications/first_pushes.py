@@ -16,7 +16,8 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, zeros
-from gcjax.specifications.events import COMMIT, UNIT
+from gcjax.specifications.event_counts import last_before, num_before, num_before_own_row, rows_of_kind
+from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 from gcjax.specifications.first_arrivals import all_have_pushed, check_num_contributions
 from gcjax.specifications.rounds import (
     adds_one_unit,
@@ -204,6 +205,35 @@ def _not_cancelling_with_members(
         invariant=lambda state: program.fits_into_commit(state) & (state.read <= state.version).all(),
         step_property=program.step_property,
         canonicalise=program.canonicalise,
+        replay=partial(_states_before_events, units_per_push),
+    )
+
+
+def _states_before_events(units_per_push: int, state: Arrivals, events: Event, rows: np.ndarray) -> Arrivals:
+    """The states before the events with the numbers `rows`, as arrays [rows, ...], if the first happens in this state.
+
+    Units are counted since the last commit, which takes all, and since the worker last began a push.
+    """
+    num_workers, num_events = state.read.size, events.kind.size
+    begin_rows, unit_rows, commit_rows = (rows_of_kind(events, kind) for kind in (BEGIN, UNIT, COMMIT))
+    last_begin = last_before(rows, begin_rows, events.worker[begin_rows], num_workers)  # int[rows, W]
+    has_begun = last_begin >= 0
+    num_commits = np.searchsorted(commit_rows, rows).astype(np.int32)
+    row_of_last_commit = np.append(-1, commit_rows)[num_commits]  # -1 if there is none
+
+    def num_units_since(own_rows: np.ndarray) -> np.ndarray:
+        """int32[rows, W]: the units of each worker that have arrived since its own rows."""
+        worker = events.worker[unit_rows]
+        num_units = num_before(rows, unit_rows, worker, num_workers)
+        return num_units - num_before_own_row(own_rows, unit_rows, worker, num_events)
+
+    units_before_events = np.where((num_commits == 0)[:, None], state.pending_units, 0)
+    since_commit = num_units_since(np.broadcast_to(row_of_last_commit[:, None], last_begin.shape))
+    return Arrivals(
+        version=state.version + num_commits,
+        read=np.where(has_begun, np.append(events.version, 0)[last_begin], state.read),  # 0 where it has begun none
+        remaining_units=np.where(has_begun, units_per_push, state.remaining_units) - num_units_since(last_begin),
+        pending_units=units_before_events + since_commit,
     )
 
 

@@ -195,7 +195,9 @@ class _Program(NamedTuple):
         group_has_read = state.num_unread_pushes[state.group[worker]] == 0
         nobody_is_behind = (state.pending_units[worker] == min_pending_units) | bool(self.grouping.codes)
         enabled = group_has_read & nobody_is_behind & self.may_do_another(state.pending_units[worker], worker)
-        return state._replace(pending_units=state.pending_units.at[worker].add(1)), enabled
+        # A sum of two arrays, since to add to one entry is slow where many states are stepped at once.
+        pending_units = state.pending_units + is_own_entry(self.num_workers, worker).astype(jnp.int32)
+        return state._replace(pending_units=pending_units), enabled
 
     def unit_rule(self, before: Groups, after: Groups, worker: jax.Array) -> jax.Array:
         """bool[]: whether the worker does one unit, no member of its group is behind it, and its group has read.
@@ -375,6 +377,8 @@ class _Program(NamedTuple):
 
         With codes nobody has done more than its load. A group's number is its lowest worker: `group int[W]`.
         """
+        if (self.grouping.levels == np.arange(self.num_workers)).all():  # nobody has others in its group
+            return (state.group == np.arange(self.num_workers)).all()
         group_number_is_of_member = (state.group[state.group] == state.group).all()
         if self.grouping.codes:
             return (state.pending_units <= jnp.asarray(self.grouping.loads)).all() & group_number_is_of_member
