@@ -336,6 +336,24 @@ def test_commits_behind_one_that_never_happens_are_refused():
         check(changed(found, "time", 1, np.inf), promise("asp"))
 
 
+@pytest.mark.parametrize("name", ["asp", "bsp", "dssp", "fedbuff", "hop", "psp", "ssp"])
+def test_commits_of_nothing_are_caught(name):
+    """The last commit without its work, and one more of nothing, at its moment or later."""
+    found = schedule(name)
+    last = int(np.isfinite(found.time).sum()) - 1
+    nothing = {"worker": -1, "unit": -1, "work": -1, "weight": 0}
+    emptied = found._replace(**{field: np.array(getattr(found, field)) for field in nothing})
+    for field, value in nothing.items():
+        getattr(emptied, field)[last] = value
+    kept = check(emptied, promise(name))
+    assert kept.violated and kept.unit == last, kept
+    for seconds in (0.0, 0.5):
+        times = np.insert(found.time, last + 1, found.time[last] + seconds)
+        values = {field: np.insert(getattr(found, field), last + 1, value, axis=0) for field, value in nothing.items()}
+        kept = check(found._replace(time=times, **values), promise(name))
+        assert kept.violated and kept.unit == last + 1 and "in the commit" in str(kept), kept
+
+
 def test_what_was_asked_for_at_the_moment_of_a_commit_may_be_read_after_it():
     """Worker 0 goes on at the second of a commit of its units of no length, and reads meanwhile what that has made."""
     durations = [

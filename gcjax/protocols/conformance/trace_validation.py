@@ -117,7 +117,9 @@ def check(
             f"the specification must have as many workers as the schedule; {specification.name} has "
             f"{specification.num_workers}, the schedule {trace.num_workers}."
         )
-    return Validation(specification).replay(trace)
+    validation = Validation(specification)
+    result = validation.replay(trace)
+    return validation.with_commits_of_something(schedule) if result and COMMIT not in kinds else result
 
 
 class Validation:
@@ -168,6 +170,29 @@ class Validation:
             self._state = take_rows(states, -1)
             self.num_events += num_events
         return Conformance(self.specification, self.num_events)
+
+    def with_commits_of_something(self, schedule: Schedule) -> Conformance:
+        """Whether each commit of a record that keeps to it has some work in it, where none but units stand for commits.
+
+        The state of a violation is that at the end of the record.
+        """
+        is_contribution = (np.asarray(schedule.worker) >= 0) & (np.asarray(schedule.work) > 0)
+        is_empty = np.isfinite(schedule.time) & ~is_contribution.any(axis=1)
+        if not is_empty.any():
+            return Conformance(self.specification, self.num_events)
+        commit, state = int(np.flatnonzero(is_empty)[0]), self._state
+        return Conformance(
+            self.specification,
+            self.num_events,
+            violated="arrival",
+            time=float(schedule.time[commit]),
+            actor="server",
+            action=COMMIT,
+            unit=commit,
+            before=state,
+            after=state,
+            record="no unit in the commit",
+        )
 
     def _replay_in_lanes(self, trace: Events) -> int:
         """How many events, from the first on, keep to the specification as seen in lanes (stretches that run at once).
