@@ -169,8 +169,9 @@ class Protocol(NamedTuple):
     """Who waits for whom.
 
     Calling a protocol with `durations float[T, W]` (seconds; inf is a failed worker) and optionally a `Network`
-    checks them and returns the schedule. Its times have the durations' type: float32 tells 1 s apart up to 1.7e7 s, and
-    a run that is longer than some 10^7 units needs durations of float64 (`jax_enable_x64`).
+    checks them and returns the schedule; also under `jit`, which needs a function: `jax.jit(lambda d: protocol(d))`.
+    Its times have the durations' type: float32 tells 1 s apart up to 1.7e7 s, and a run that is longer than some 10^7
+    units needs durations of float64 (`jax_enable_x64`).
 
     Attributes:
       schedule: pure function `(durations, network) -> Schedule`.

@@ -69,3 +69,16 @@ def test_commits_are_those_of_the_event_queue(name, x64):
 @pytest.mark.parametrize("name", NAMES)
 def test_commits_of_more_workers_are_those_of_the_event_queue(name, x64):
     assert check_many(name, range(6, 46), (13, 5)) >= 480
+
+
+@pytest.mark.parametrize("name", ["worker_busy eager overlap", "worker_busy overlap"])
+def test_all_units_that_begin_before_the_horizon_are_recorded_where_computing_never_stops(name, x64):
+    for seed in range(8):
+        durations, links = random_durations(seed, (9, 4)), random_links(seed, 4)
+        found = schedule(name, durations, links)
+        first_begin = np.asarray(links.latency) + links.download
+        begin = first_begin + np.cumsum(np.append(np.zeros((1, 4)), durations, axis=0), axis=0)
+        is_begun = begin[:-1] < found.horizon
+        for field, expected in (("compute_start", begin[:-1]), ("compute_end", begin[1:])):
+            np.testing.assert_allclose(np.asarray(getattr(found, field))[is_begun], expected[is_begun], rtol=1e-9)
+        assert (found.read[is_begun] >= 0).all() and np.isinf(found.start[~is_begun]).all()

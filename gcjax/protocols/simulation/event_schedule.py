@@ -23,6 +23,7 @@ from gcjax.protocols.simulation.event_state import (
     replace_where,
     with_ended_turns,
 )
+from gcjax.protocols.simulation.overlapping import with_units_under_way
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.simulation.shared_link import SharedQueue
 from gcjax.protocols.simulation.turn_queue import MAX_FEW_WORKERS
@@ -79,7 +80,10 @@ def event_schedule(
     if not _validate.is_traced(is_lossy) and bool(is_lossy):
         _raise_no_room(turns, time, max_messages)
     horizon = jnp.where(is_lossy, jnp.nan, horizon)  # refused by the check of any schedule
-    return rule_record(rule, turns, work, time[:-1], horizon)
+    record = rule_record(rule, turns, work, time[:-1], horizon)
+    if rule.overlaps:
+        return with_units_under_way(record, work, queue.compute_begin_time)
+    return record
 
 
 def rule_with_room_for_lost_turns(rule: Rule, num_workers: int, num_lost: int) -> Rule:

@@ -6,6 +6,7 @@ Letters: W workers.
 import jax
 import jax.numpy as jnp
 
+from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.rules import TurnPlan
 from gcjax.protocols.simulation.turns import Work
 
@@ -40,4 +41,26 @@ def overlapping_turn(
         stop=stop,
         send_start=send_start,
         first_unit_on_version=first_unit_on_new_params,
+    )
+
+
+def with_units_under_way(record: Schedule, work: Work, compute_begin_time: jax.Array) -> Schedule:
+    """The record with all units that begin before its horizon; it has those of turns that were planned by then.
+
+    What a worker computes while it sends and receives is planned only when that has ended. Such units are in no
+    message, and on the version of those before them. Nothing changes where there is no horizon.
+
+    Args:
+      record: of workers that never stop computing.
+      work: the sampled units.
+      compute_begin_time: float[W] seconds, when each worker began to compute.
+    """
+    bounds = compute_begin_time[None] + work.sums_from_unit_0  # [T + 1, W]
+    begin, end = bounds[:-1], bounds[1:]
+    is_under_way = jnp.isinf(record.start) & (begin < record.horizon) & jnp.isfinite(record.horizon)
+    return record._replace(
+        start=jnp.where(is_under_way, begin, record.start),
+        compute_start=jnp.where(is_under_way, begin, record.compute_start),
+        compute_end=jnp.where(is_under_way, end, record.compute_end),
+        read=jnp.where(is_under_way, jax.lax.cummax(record.read, axis=0), record.read),
     )
