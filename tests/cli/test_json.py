@@ -67,7 +67,7 @@ def test_a_run_and_its_report_say_where_and_what(command):
     assert {"metrics.parquet", "summary.md", "run.json", "timeline.png"} <= set(run["files"])
     summary, differences = run["tables"]
     assert {row["Scheme"] for row in summary} == {"BSP", "ASP"}
-    assert [set(row) for row in differences] == [{"Scheme", "Seconds later", "95 % interval", "Seeds"}]
+    assert [set(row) for row in differences] == [{"Scheme", "Seconds later", "Times as long", "95 % interval", "Seeds"}]
     bsp, asp = run["schemes"]
     assert (bsp["scheme"], asp["scheme"]) == ("BSP", "ASP")
     assert bsp["target"] == {"metric": "suboptimality", "value": 1.0, "higher_is_better": False}

@@ -1,13 +1,9 @@
 """The sentence that a reader of a comparison should know first."""
 
-from typing import Any
-
 import numpy as np
 
-from gcjax.analysis import summary, table_cells
+from gcjax.analysis import paired, summary, table_cells
 from gcjax.analysis.store import Results
-
-_CONFIDENCE = 0.9
 
 
 def verdict(results: Results) -> str:
@@ -58,35 +54,26 @@ def _comparison_sentence(
     Times are float[S] seconds, of each of S seeds; a seed has the same durations under both schemes.
     """
     faster_seconds, slower_seconds = _seconds_text(faster_times), _seconds_text(slower_times)
-    has_ratio = np.isfinite(faster_times) & np.isfinite(slower_times) & (faster_times > 0) & (slower_times > 0)
-    log_ratios = np.log(slower_times[has_ratio] / faster_times[has_ratio])  # of seeds for which both reached the target
+    ratio = paired.times_as_long(faster_times, slower_times)
     reached_first_text = f"{faster} reached {target_text} first, after {faster_seconds} s"
-    if log_ratios.size < 2:
-        has_none_of_several = log_ratios.size == 0 and faster_times.size > 1
-        chance_text = "both did for no seed" if has_none_of_several else "1 seed does not tell this from chance"
+    if ratio is None:
+        is_of_no_seed = not paired.is_comparable(faster_times, slower_times).any() and faster_times.size > 1
+        chance_text = "both did for no seed" if is_of_no_seed else "1 seed does not tell this from chance"
         return f"{reached_first_text}, before {slower} ({slower_seconds} s); {chance_text}."
-    lowest_ratio, mean_ratio, highest_ratio = np.exp(_confidence_interval(log_ratios))
-    interval_text = f"90 % interval {lowest_ratio:.2f} to {highest_ratio:.2f} over {log_ratios.size} seeds"
-    if lowest_ratio > 1:
-        return f"{reached_first_text}, {mean_ratio:.2f} times as fast as {slower} ({interval_text})."
-    if highest_ratio < 1:
-        return (
-            f"{reached_first_text} on average, and {slower} ({slower_seconds} s) for most seeds: {faster} is "
-            f"{mean_ratio:.2f} times as fast ({interval_text})."
-        )
-    return (
-        f"{faster} and {slower} cannot be told apart: {faster_seconds} s and {slower_seconds} s to {target_text} "
-        f"({faster} is {mean_ratio:.2f} times as fast, {interval_text})."
+    interval_text = (
+        f"geometric mean over {ratio.num_seeds} seeds, {paired.INTERVAL_NAME} {ratio.low:.2f} to {ratio.high:.2f}"
     )
-
-
-def _confidence_interval(samples: np.ndarray) -> list[Any]:
-    """Lower end, mean and upper end of Student's interval for the mean of float[S] samples, S >= 2."""
-    from scipy.special import stdtrit  # here, since it takes long to import
-
-    quantile = stdtrit(samples.size - 1, 0.5 + _CONFIDENCE / 2)
-    half_width = quantile * float(samples.std(ddof=1)) / np.sqrt(samples.size)
-    return [samples.mean() - half_width, samples.mean(), samples.mean() + half_width]
+    if not ratio.is_told_apart:
+        return (
+            f"{faster} and {slower} cannot be told apart: {faster_seconds} s and {slower_seconds} s to {target_text} "
+            f"({faster} is {ratio.mean:.2f} times as fast, {interval_text})."
+        )
+    if ratio.mean > 1:
+        return f"{reached_first_text}, {ratio.mean:.2f} times as fast as {slower} ({interval_text})."
+    return (
+        f"{reached_first_text} on average, and {slower} ({slower_seconds} s) for most seeds: {faster} is "
+        f"{ratio.mean:.2f} times as fast ({interval_text})."
+    )
 
 
 def _seconds_text(reach_times: np.ndarray) -> str:

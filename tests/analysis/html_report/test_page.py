@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gcjax import analysis
-from gcjax.analysis import summary
+from gcjax.analysis import paired, summary
 from gcjax.analysis.html_report import blocks, figures, sections
 from gcjax.analysis.html_report.page import asset, page
 from gcjax.analysis.html_report.verdict import verdict
@@ -196,7 +196,11 @@ def with_times(times):
             {"A": [10, 12, 11], "B": [11, 11, 11.5]},
             "A and B cannot be told apart: 11.0 ± 1.0 s and 11.2 ± 0.3 s to 0.9 accuracy (A is 1.02 times",
         ),
-        ({"A": [10, 12, 11], "B": [20, 24, 22]}, "2.00 times as fast as B (90 % interval 2.00 to 2.00 over 3 seeds)"),
+        (
+            {"A": [10, 12, 11], "B": [20, 24, 22]},
+            "2.00 times as fast as B (geometric mean over 3 seeds, 95 % interval 2.00 to 2.00)",
+        ),
+        ({"A": [10, 10], "B": [12.7, 13.3]}, "A and B cannot be told apart"),  # told apart by 90 % intervals
         ({"A": [10], "B": [20]}, "first, after 10.0 s, before B (20.0 s); 1 seed does not tell this from chance"),
         ({"A": [10, np.inf], "B": [np.inf, 20]}, "(20.0 (1 of 2 seeds) s); both did for no seed."),
         (
@@ -212,6 +216,16 @@ def with_times(times):
 )
 def test_the_verdict_says_what_cannot_be_told(times, said):
     assert said in verdict(with_times(times))
+
+
+@pytest.mark.parametrize("slower", [[12.7, 13.3], [12.9, 13.1]])
+def test_the_summary_judges_as_the_verdict_does(slower):
+    results = with_times({"A": [10, 10], "B": slower})
+    ratio = paired.times_as_long(*(analysis.reach_times(results, scheme) for scheme in "AB"))
+    said, row = verdict(results), summary.markdown(results).partition("seed by seed")[2]
+    assert f"{ratio.mean:.2f} times as fast" in said and f"interval {ratio.low:.2f} to {ratio.high:.2f})" in said
+    assert f"| {ratio.mean:.2f} | [{ratio.low:.2f}, {ratio.high:.2f}] | 2 of 2 |" in row
+    assert ("cannot be told apart" in said) == (ratio.low <= 1 <= ratio.high) == (slower[0] == 12.7)
 
 
 def test_a_page_of_a_live_run(tmp_path):
