@@ -13,6 +13,8 @@ NOTES = """\
 - Time is virtual: seconds of the simulated workers, not of the machine that ran the simulation.
 - ± is the standard deviation over seeds. *Never* means that the scheme came to a halt, because it waits for a
   worker that has failed; *not reached* means that it ran to the end without getting there.
+- The final value is that at the end of a run, which may come at another time under each scheme. To compare schemes,
+  take the seconds to a target.
 - Computing, communicating and waiting are shares of the workers' time up to the end of the run. Chunks that
   were cut off or not used count as computing; a failed worker counts as waiting.
 - Staleness is the number of commits between the parameters that a gradient was computed on and those that it
@@ -53,9 +55,18 @@ def markdown(results: Results) -> str:
 
 
 def column_notes(results: Results) -> str:
-    """What the columns mean, and how far evaluations are apart, as a Markdown list."""
-    evaluations = evaluations_apart(results)
-    return NOTES if evaluations is None else f"{NOTES}- {evaluations}\n"
+    """What the columns mean, when runs ended, and how far evaluations are apart, as a Markdown list."""
+    sentences = [sentence for sentence in (end_times(results), evaluations_apart(results)) if sentence is not None]
+    return NOTES + "".join(f"- {sentence}\n" for sentence in sentences)
+
+
+def end_times(results: Results) -> str | None:
+    """A sentence on when the runs of each scheme ended; None if all ended at the same time."""
+    last_times = {scheme: np.array([seed["time"][-1] for seed in results.seeds(scheme)]) for scheme in results.schemes}
+    if len({table_cells.range_text(times) for times in last_times.values()}) == 1:
+        return None
+    texts = [f"{scheme} at {table_cells.range_text(times)} s" for scheme, times in last_times.items()]
+    return f"Runs ended at their last commit: {', '.join(texts)}."
 
 
 def evaluations_apart(results: Results) -> str | None:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from gcjax import analysis, files
 from gcjax.analysis import gantt, summary, table_cells
+from gcjax.analysis.html_report import sections
 from tests.analysis.results import S, results
 
 
@@ -45,6 +46,18 @@ def test_seeds_with_the_same_durations_are_said(distinct, said):
     console.print(summary.table(found))
     for text in (summary.markdown(found), console.file.getvalue()):
         assert said in text if said else "durations" not in text
+
+
+def test_it_is_said_when_runs_ended():
+    found = results()
+    assert (
+        summary.end_times(found._replace(metrics={**found.metrics, "time": np.ones(len(found.metrics["time"]))}))
+        is None
+    )
+    last_times = [seed["time"][-1] for seed in found.seeds("ASP")]
+    said = f"ASP at {min(last_times):.3g} to {max(last_times):.3g} s"
+    assert said in summary.markdown(found) and said in sections.results_section(found).body
+    assert "take the seconds to a target" in summary.NOTES
 
 
 def test_how_far_evaluations_are_apart_is_said():
