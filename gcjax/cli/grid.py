@@ -14,6 +14,7 @@ from gcjax.analysis import summary
 from gcjax.analysis.store import Columns
 from gcjax.analysis.summary import SummaryRow
 from gcjax.cli import sweep_folders
+from gcjax.config import experiment_parts
 from gcjax.engine.identity import run_identity
 from gcjax.progress import Progress
 
@@ -36,13 +37,15 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
       progress: tells a person how far it is.
 
     Raises:
-      ValueError: if the config cannot be read with one of the combinations, before any of them is run; if the folder
-        is that of another sweep; or, when its turn comes, whatever the experiment objects to in a combination, or if
-        it writes something else.
+      ValueError: if the config cannot be read with one of the combinations, or a factory in it refuses a value, before
+        any of them is run; if the folder is that of another sweep; or, when its turn comes, whatever the experiment
+        objects to in a combination, or if it writes something else.
     """
     grid = combinations(over)
     for combination in grid:  # raises for any of them before the first is run
         config.load(path, [*bindings, *combination])
+        with _combination_in_errors(combination):
+            experiment_parts.check_values()
     _check_folder_names([folder_name(combination) for combination in grid])
     sweep_folders.write_or_check_identity(out, _sweep_identity(path, bindings, over, grid[0]))
     parameters = [binding.partition(" = ")[0] for binding in grid[0]]
@@ -51,10 +54,11 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
         config.load(path, [*bindings, *combination])
         combination_progress = _combination_progress(progress, ", ".join(combination), index, len(grid))
         try:
-            results = _combination_results(out / folder_name(combination), combination_progress)
-        except ValueError as error:
+            with _combination_in_errors(combination):
+                results = _combination_results(out / folder_name(combination), combination_progress)
+        except ValueError:
             sweep_folders.remove_identity_if_nothing_was_run(out)
-            raise ValueError(f"{', '.join(combination)}: {error}") from error
+            raise
         parameter_values = [binding.partition(" = ")[2] for binding in combination]
         summary_rows += [(*parameter_values, *row) for row in summary.rows(results)]
         heads_of_combinations.append(summary.heads(results))
@@ -164,6 +168,15 @@ def _combination_results(folder: Path, progress: Progress) -> analysis.Results:
             with contextlib.suppress(OSError):  # it holds something
                 folder.rmdir()
     return analysis.load(folder)
+
+
+@contextlib.contextmanager
+def _combination_in_errors(combination: Sequence[str]) -> Iterator[None]:
+    """In this block, a `ValueError` begins with the bindings of a combination."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{', '.join(combination)}: {error}") from error
 
 
 def _combination_progress(sweep_progress: Progress, combination: str, index: int, num_combinations: int) -> Progress:

@@ -9,6 +9,7 @@ import gin
 import gin.config
 import jax
 
+from gcjax.config import errors, missing_arguments
 from gcjax.config.arguments import GIVEN_BY_COMMAND, short_type_text, signature_of, types_of_union
 from gcjax.protocols import Protocol
 from gcjax.protocols.base import workers_of
@@ -105,6 +106,23 @@ def _is_study(value: Any) -> bool:
     """Whether a binding is a study, such as `@study()`."""
     is_reference = isinstance(value, gin.config.ConfigurableReference) and value.evaluate
     return is_reference and value.configurable.selector == "gcjax.study.study"
+
+
+def check_values() -> None:
+    """Makes all that the loaded config gives its experiment, and forgets it, so that bad values are refused early.
+
+    The experiment is not called.
+
+    Raises:
+      ValueError: if something that is needed is missing, or a factory refuses what it is given.
+    """
+    with errors.errors_in_words():
+        missing_arguments.check()
+        reference = gin.config.get_bindings("gcjax.run", resolve_references=False)["experiment"]
+        if isinstance(reference, gin.config.ConfigurableReference):  # else there is no experiment, which `run` says
+            experiment = Experiment(reference)
+            for name in experiment.bound_values:
+                experiment.value(name)
 
 
 def experiment_of_config() -> Experiment:

@@ -59,23 +59,38 @@ def test_a_misspelt_parameter_is_refused_before_anything_runs(tmp_path, capsys):
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ("cyclic.load=2,9", "cyclic.load = 9: load must be"),
+        ("study.num_seeds=1,0", "study.num_seeds = 0: num_seeds must be"),
+    ],
+)
+def test_a_later_value_that_a_factory_refuses_is_refused_before_anything_runs(over, said, tmp_path, capsys):
+    config, out = tmp_path / "small.gin", tmp_path / "out"
+    config.write_text(CONFIG)
+    assert cli.main(["sweep", str(config), "--over", over, "--out", str(out)]) == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_a_first_value_that_the_experiment_refuses_leaves_nothing(tmp_path, capsys):
     config, out = tmp_path / "small.gin", tmp_path / "out"
     config.write_text(CONFIG)
-    assert cli.main(["sweep", str(config), "--over", "study.num_workers=0,4", "--out", str(out)]) == 2
+    assert cli.main(["sweep", str(config), "--over", "compare.timeline_seconds=0.0,4.0", "--out", str(out)]) == 2
     error = capsys.readouterr().err
-    assert "study.num_workers = 0: num_workers must be" in error and "Traceback" not in error
+    assert "compare.timeline_seconds = 0.0: timeline_seconds must be" in error and "Traceback" not in error
     assert not out.exists()
 
 
 def test_a_later_value_that_is_refused_leaves_what_was_done(tmp_path, capsys):
     config, out = tmp_path / "small.gin", tmp_path / "out"
     config.write_text(CONFIG)
-    assert cli.main(["sweep", str(config), "--over", "study.num_seeds=1,0", "--out", str(out)]) == 2
-    assert "study.num_seeds = 0: num_seeds must be" in capsys.readouterr().err
+    assert cli.main(["sweep", str(config), "--over", "compare.timeline_seconds=4.0,0.0", "--out", str(out)]) == 2
+    assert "compare.timeline_seconds = 0.0: timeline_seconds must be" in capsys.readouterr().err
     assert sweep_folders.is_begun(out)
     assert [path.name for path in out.iterdir() if path.is_dir() and path.name != "checkpoints"] == [
-        "study.num_seeds=1"
+        "compare.timeline_seconds=4.0"
     ]
 
 
