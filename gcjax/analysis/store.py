@@ -86,7 +86,11 @@ def make_empty_folder(path: str | Path) -> Path:
         is_file = folder.exists() and not folder.is_dir()
         # The lock of the process that is about to write there does not count.
         if is_file or (folder.exists() and any(path.name != locks.LOCK_FILE for path in folder.iterdir())):
-            raise ValueError(f"The output folder must be new or empty; {folder} is not. Choose another one with --out.")
+            has_unfinished_run = (folder / CHECKPOINTS).is_dir()
+            or_resume = ", or go on with what was begun there with --resume" if has_unfinished_run else ""
+            raise ValueError(
+                f"The output folder must be new or empty; {folder} is not. Choose another one with --out{or_resume}."
+            )
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):  # raises if the folder is read-only
             pass

@@ -145,7 +145,10 @@ def test_all_states_of_a_worker_are_in_the_timeline():
 
 def test_a_folder_with_results_is_not_overwritten(tmp_path):
     (tmp_path / "old").write_text("results")
-    with pytest.raises(ValueError, match="must be new or empty"):
+    with pytest.raises(ValueError, match=r"must be new or empty; .* Choose another one with --out\.$"):
+        analysis.make_empty_folder(tmp_path)
+    (tmp_path / analysis.CHECKPOINTS).mkdir()
+    with pytest.raises(ValueError, match=r"with --out, or go on with what was begun there with --resume\.$"):
         analysis.make_empty_folder(tmp_path)
     with pytest.raises(ValueError, match="must be new or empty"):
         analysis.make_empty_folder(tmp_path / "old")
