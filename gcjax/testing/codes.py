@@ -277,7 +277,7 @@ def _check_tolerated(code: GradientCode, plans: _PlannedStates, tolerated: int) 
     num_stragglers = is_straggler.sum(axis=1)
     is_inexact = plans.distance > _zero_tolerance(code)
     breaks_promise = is_inexact & (num_stragglers <= tolerated)
-    _require_none(breaks_promise, plans, f"every set of {tolerated} stragglers must be decoded exactly")
+    _require_none(breaks_promise, plans, f"every set of up to {tolerated} stragglers must be decoded exactly")
     has_one_more = num_stragglers == tolerated + 1
     has_all_states = len(plans.progress) >= _num_masks(code.assignment.num_workers)
     if has_all_states and has_one_more.any():
