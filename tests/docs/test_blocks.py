@@ -33,6 +33,7 @@ KEPT = {
     "docs/how_to/code.md": r"^True\n0\.[1-9]",
     "docs/how_to/protocol.md": r"^All \d+ steps keep to k_batch_async\(6 workers",
     "docs/how_to/package.md": r"^True\nAll \d+ steps keep to k_batch_async\(6 workers",
+    "docs/how_to/own_loop.md": r"^steps 0 to 30: loss \d.*\nsteps 30 to 60: loss \d",
     "docs/how_to/straggler_model.md": r"^\(20, 4\)",
     "docs/running/absences.md": r"^\[3 3 3 3 3 3 4 4 4\]\nAll \d+ steps keep to bsp\(4 workers.*of those who take part",
     "docs/running/parameter_server.md": r"^40 commits; All \d+ steps keep to ssp.*50 rounds of BSP would take \d",
@@ -85,6 +86,8 @@ def run_and_compare(name, capsys):
     session = pages.run(WITH_PYTHON[name])
     printed = capsys.readouterr().out
     assert re.search(KEPT.get(name, ""), printed, flags=re.DOTALL), printed
+    if name == "docs/how_to/own_loop.md":
+        assert session["step"]._cache_size() == 1  # compiled once, also where a run goes on
     return session
 
 
