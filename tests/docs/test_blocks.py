@@ -36,6 +36,7 @@ KEPT = {
     "docs/how_to/own_loop.md": r"^steps 0 to 30: loss \d.*\nsteps 30 to 60: loss \d",
     "docs/how_to/straggler_model.md": r"^\(20, 4\)",
     "docs/running/absences.md": r"^\[3 3 3 3 3 3 4 4 4\]\nAll \d+ steps keep to bsp\(4 workers.*of those who take part",
+    "docs/running/live.md": r"^\d\.\d+ \d\.\d+(e-\d+)? \[1\]",
     "docs/running/parameter_server.md": r"^40 commits; All \d+ steps keep to ssp.*50 rounds of BSP would take \d",
     "docs/running/traces.md": r"^\(100, 24\)",
 }
