@@ -119,7 +119,7 @@ def check(
         )
     validation = Validation(specification)
     result = validation.replay(trace)
-    return validation.with_commits_of_something(schedule) if result and COMMIT not in kinds else result
+    return validation.check_commits_have_work(schedule) if result and COMMIT not in kinds else result
 
 
 class Validation:
@@ -171,7 +171,7 @@ class Validation:
             self.num_events += num_events
         return Conformance(self.specification, self.num_events)
 
-    def with_commits_of_something(self, schedule: Schedule) -> Conformance:
+    def check_commits_have_work(self, schedule: Schedule) -> Conformance:
         """Whether each commit of a record that keeps to it has some work in it, where none but units stand for commits.
 
         The state of a violation is that at the end of the record.
