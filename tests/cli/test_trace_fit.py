@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gcjax import cli, stragglers
+from gcjax.cli.trace import fit_json, fit_tables
 
 
 @pytest.fixture
@@ -52,11 +53,32 @@ def test_scripts_get_one_object(trace, capsys):
     assert result["times"][0]["held_out"] == fits.best.held_out_score._asdict()
     assert result["times"][0]["gin"] == fits.best.gin
     assert result["times"][0]["simulated"]["median"] > 0 and result["times"][-1]["simulated"] is None
-    assert set(result["measured"]) == {"median", "tail", "slow", "slow_again", "slowest"}
+    assert set(result["measured"]) == {"median", "tail", "slow", "slow_again", "slowest", "slowdown"}
+    best = result["times"][0]
+    assert result["draws"] == 20 and best["smallest"]["slowdown"] < best["simulated"]["slowdown"]
+    assert best["simulated"]["slowdown"] < best["largest"]["slowdown"] and result["times"][-1]["largest"] is None
     assert result["others"][0]["model"]["factory"] == "constant"
     page = (Path(__file__).parents[2] / "docs" / "running" / "scripts.md").read_text()
-    for fields in (result, result["steps"], result["measured"], result["times"][0], result["times"][0]["held_out"]):
+    for fields in (result, result["steps"], result["measured"], best, best["held_out"]):
         assert [name for name in fields if f"`{name}`" not in page] == []
+
+
+def test_what_lies_outside_of_the_simulations_has_a_mark():
+    seconds = np.random.default_rng(0).exponential(size=(40, 3))
+    fits = stragglers.fit(seconds, num_simulated_models=0)
+    measured = fits.measured_statistics
+    low, high = measured._replace(slowdown=0.5 * measured.slowdown), measured._replace(slowdown=0.6 * measured.slowdown)
+    best = fits.best._replace(simulated_statistics=low, simulated_range=(low, high))
+    fits = fits._replace(duration_fits=(best, *fits.duration_fits[1:]))
+    verdict, caution, *_ = fit_tables.printed_parts(fits)
+    assert (
+        verdict.plain == fits.verdict and caution.plain == f"Caution: {fits.caution}" and "understates" in str(caution)
+    )
+    cells = fit_tables._simulated_cells(best, measured)
+    assert [cell for cell in cells if cell.endswith("*")] == [f"{low[-1]:.3g} [{low[-1]:.3g}, {high[-1]:.3g}]*"]
+    result = fit_json.fits_json(fits)
+    assert result["times"][0]["outside"] == ["slowdown"] and result["times"][1]["outside"] == []
+    assert result["caution"] == fits.caution
 
 
 def test_what_cannot_be_fitted_is_said(trace, capsys, tmp_path):

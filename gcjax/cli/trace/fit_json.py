@@ -11,30 +11,37 @@ def fits_json(fits: Fits) -> dict[str, Any]:
     """All models, as `gcjax.stragglers.Fits` has them."""
     return {
         "verdict": fits.verdict,
+        "caution": fits.caution,
         "steps": {"fitted": fits.num_fitted_steps, "held_out": fits.num_held_out_steps},
         "workers": fits.workers,
         "zeros_left_out": fits.num_zero_times,
         "is_relative": fits.is_relative,
+        "draws": fits.num_draws,
         "measured": _statistics_json(fits.measured_statistics),
-        "times": list(map(_fit_json, fits.duration_fits)),
-        "patterns": list(map(_fit_json, fits.pattern_fits)),
-        "others": list(map(_fit_json, fits.fits_without_likelihood)),
+        "times": [_fit_json(fit, fits) for fit in fits.duration_fits],
+        "patterns": [_fit_json(fit, fits) for fit in fits.pattern_fits],
+        "others": [_fit_json(fit, fits) for fit in fits.fits_without_likelihood],
         "not_fitted": fits.not_fitted,
     }
 
 
-def _fit_json(fit: Fit) -> dict[str, Any]:
-    """One fitted model: its call, its scores on held-out steps and the statistics of what it simulates, or null.
+def _fit_json(fit: Fit, fits: Fits) -> dict[str, Any]:
+    """One of the fitted models: its call, its scores on held-out steps, the statistics of what it simulates, or null.
 
-    Scores are in nats a step and worker; `behind`: by how much the first of the ranking is better.
+    Scores are in nats a step and worker; `behind`: by how much the first of the ranking is better; `outside`: which
+    statistics were measured below or above all that was simulated.
     """
+    smallest, largest = fit.simulated_range or (None, None)
     return {
         "name": fit.name,
         "model": _call_json(fit.call),
         "num_parameters": fit.num_parameters,
         "held_out": fit.held_out_score and fit.held_out_score._asdict(),
         "behind": fit.score_behind_best and fit.score_behind_best._asdict(),
-        "simulated": None if fit.simulated_statistics is None else _statistics_json(fit.simulated_statistics),
+        "simulated": fit.simulated_statistics and _statistics_json(fit.simulated_statistics),
+        "smallest": smallest and _statistics_json(smallest),
+        "largest": largest and _statistics_json(largest),
+        "outside": [_KEYS[name] for name in fit.statistics_outside(fits.measured_statistics)],
         "note": fit.note,
         "gin": fit.gin,
     }
@@ -51,10 +58,11 @@ def _call_json(call: Call) -> dict[str, Any]:
 
 def _statistics_json(statistics: StatisticsWithFailures) -> dict[str, float]:
     """The statistics of measured or simulated times: median in seconds, ratios to it, probabilities of slow units."""
-    return {
-        "median": statistics.median,
-        "tail": statistics.p99_over_median,
-        "slow": statistics.slow_probability,
-        "slow_again": statistics.slow_again_probability,
-        "slowest": statistics.slowest_over_median,
-    }
+    return {_KEYS[name]: value for name, value in statistics._asdict().items()}
+
+
+_KEYS = {
+    "median": "median", "p99_over_median": "tail", "slow_probability": "slow", "slow_again_probability": "slow_again",
+    "slowest_over_median": "slowest", "slowdown": "slowdown",
+}  # fmt: skip
+"""Statistic -> what this command calls it."""

@@ -11,12 +11,14 @@ from gcjax.stragglers.traces.fitting.scores import Score
 from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
 from gcjax.tables import RichTable, rich_table
 
-_STATISTICS_HEADS = ["Model", "median", "p99 / median", "P(slow)", "P(slow | slow)", "slowest / median"]
+_STATISTICS_HEADS = ["Model", "median", "p99 / median", "P(slow)", "P(slow | slow)", "slowest / median", "S"]
 
 
 def printed_parts(fits: Fits) -> Iterator[Any]:
     """The texts and tables that are printed, one below the other."""
     yield Text(fits.verdict, style="bold")
+    if fits.caution:
+        yield Text(f"Caution: {fits.caution}")
     yield Text(
         f"\nFitted to the first {fits.num_fitted_steps:,} steps, ranked on the {fits.num_held_out_steps:,} after them."
     )
@@ -50,17 +52,19 @@ def _ranking_table(title: str, best_first: Sequence[Fit]) -> RichTable:
 
 
 def _statistics_table(fits: Fits) -> RichTable:
-    """The statistics of the trace, and below it those of the models."""
+    """The statistics of the trace, and below it those of the models, with a mark where the trace is outside."""
     models = [*fits.duration_fits, *fits.pattern_fits, *fits.fits_without_likelihood]
     rows = [["measured", *_statistics_cells(fits.measured_statistics)]]
     rows += [
-        [fit.name, *_statistics_cells(fit.simulated_statistics)]
+        [fit.name, *_simulated_cells(fit, fits.measured_statistics)]
         for fit in models
-        if fit.simulated_statistics is not None
+        if fit.simulated_range is not None
     ]
-    return rich_table(
-        "Measured and simulated", _STATISTICS_HEADS, rows, caption="Slow: over 1.5 times the step's median."
+    caption = (
+        f"Simulated: the median of {fits.num_draws} draws [smallest, largest]; * where the measured value is outside. "
+        "Slow: over 1.5 times the step's median. S: the slowest over the median, all steps added up."
     )
+    return rich_table("Measured and simulated", _STATISTICS_HEADS, rows, caption=caption)
 
 
 def _remarks(fits: Fits) -> list[str]:
@@ -71,7 +75,24 @@ def _remarks(fits: Fits) -> list[str]:
 
 def _statistics_cells(statistics: StatisticsWithFailures) -> list[str]:
     """Numbers, or a dash where there is none."""
-    return ["-" if math.isnan(value) else f"{value:.3g}" for value in statistics]
+    return list(map(_number_text, statistics))
+
+
+def _simulated_cells(fit: Fit, measured: StatisticsWithFailures) -> list[str]:
+    """The median of each number over the draws and its range, with a star where the measured one is outside."""
+    assert fit.simulated_statistics is not None and fit.simulated_range is not None
+    outside = fit.statistics_outside(measured)
+    return [
+        f"{_number_text(median)} [{_number_text(low)}, {_number_text(high)}]{'*' if name in outside else ''}"
+        for name, median, low, high in zip(
+            measured._fields, fit.simulated_statistics, *fit.simulated_range, strict=True
+        )
+    ]
+
+
+def _number_text(value: float) -> str:
+    """A number, or a dash where there is none."""
+    return "-" if math.isnan(value) else f"{value:.3g}"
 
 
 def _interval_text(score: Score | None) -> str:

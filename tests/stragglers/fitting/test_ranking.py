@@ -10,7 +10,7 @@ import pytest
 from gcjax import config, progress, register, stragglers
 from gcjax.stragglers import StragglerModel
 from gcjax.stragglers.traces.fitting import scores
-from gcjax.stragglers.traces.fitting.statistics import statistics_with_failures
+from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures, statistics_with_failures
 from tests.stragglers.fitting.test_recovery import simulated
 
 WEIBULL = stragglers.weibull(scale=3.0, shape=5.0)
@@ -192,6 +192,8 @@ def test_statistics_by_hand():
     )
     assert actual.slowest_over_median == pytest.approx((4 + 2) / 2)
     assert actual.p99_over_median == pytest.approx(4.0)
+    assert actual.slowdown == pytest.approx((4 + 4 + 1 + 2) / (1 + 2 + 1 + 1))
+    assert actual.slowdown == stragglers.describe(seconds).slowdown.total_ratio
 
 
 def test_failed_workers_are_slow_also_where_most_have_failed():
@@ -201,7 +203,38 @@ def test_failed_workers_are_slow_also_where_most_have_failed():
         warnings.simplefilter("error")
         actual = statistics_with_failures(seconds)
     assert actual.slow_probability == pytest.approx(2 / 3) and actual.slow_again_probability == pytest.approx(1)
-    assert actual.slowest_over_median == np.inf
+    assert actual.slowest_over_median == np.inf and actual.slowdown == 1
+    assert np.isnan(statistics_with_failures(np.full((3, 2), np.inf))[:2]).all()
+
+
+def with_range_of_slowdown(fits, low, high):
+    """The fits, whose best model has S between these two, and for all other numbers what was measured."""
+    simulated_range = tuple(fits.measured_statistics._replace(slowdown=value) for value in (low, high))
+    best = fits.best._replace(simulated_statistics=simulated_range[0], simulated_range=simulated_range)
+    return fits._replace(duration_fits=(best, *fits.duration_fits[1:]), num_draws=20)
+
+
+def test_a_fit_that_makes_stragglers_cost_more_or_less_says_so(persistent):
+    measured = persistent.measured_statistics.slowdown
+    assert persistent.caution == ""  # nothing was simulated
+    assert with_range_of_slowdown(persistent, measured * 0.9, measured * 1.1).caution == ""
+    assert with_range_of_slowdown(persistent, measured * 1.0005, measured * 1.1).caution == ""  # all but rounding
+    above = with_range_of_slowdown(persistent, measured * 1.1, measured * 1.2)
+    assert above.best.statistics_outside(above.measured_statistics) == ("slowdown",)
+    assert above.caution == (
+        f"S, the slowest over the median, is {measured:.3g} in the trace, and {1.1 * measured:.3g} to "
+        f"{1.2 * measured:.3g} in 20 simulations of {persistent.best.name}: a study on this fit overstates what "
+        "stragglers cost."
+    )
+    assert "understates" in with_range_of_slowdown(persistent, measured * 0.8, measured * 0.9).caution
+
+
+def test_numbers_that_are_not_there_are_not_outside(persistent):
+    numbers = StatisticsWithFailures(1.0, 2.0, 0.1, np.nan, np.inf, 3.0)
+    fit = persistent.best._replace(simulated_range=(numbers, numbers))
+    assert fit.statistics_outside(numbers) == ()
+    other_numbers = numbers._replace(slow_again_probability=0.5, slowest_over_median=2.0, median=1.1)
+    assert fit.statistics_outside(other_numbers) == ("median", "slowest_over_median")
 
 
 @pytest.mark.slow

@@ -12,10 +12,18 @@ import jax
 import numpy as np
 
 from gcjax import _validate
-from gcjax.stragglers.base import sample_durations
 from gcjax.stragglers.traces.base import Trace, check_single_precision, trace_of_array
 from gcjax.stragglers.traces.files import read_trace
-from gcjax.stragglers.traces.fitting import bursts, failed, hidden, independent, patterns, point_masses, scores
+from gcjax.stragglers.traces.fitting import (
+    bursts,
+    failed,
+    hidden,
+    independent,
+    patterns,
+    point_masses,
+    scores,
+    simulations,
+)
 from gcjax.stragglers.traces.fitting.candidates import Candidate
 from gcjax.stragglers.traces.fitting.results import Fit, Fits
 from gcjax.stragglers.traces.fitting.statistics import statistics_with_failures
@@ -25,7 +33,6 @@ if TYPE_CHECKING:
 
 _MIN_STEPS = 8  # in each part
 _MAX_MODELS = 16  # of one sort
-_MAX_SIMULATED_TIMES = 2_000_000  # times that are simulated for the statistics of a model
 
 
 def fit(
@@ -55,7 +62,8 @@ def fit(
         for a failed worker; or a file for `read_trace`.
       held_out: the share of the steps that models are ranked on, between 0 and 1.
       num_simulated_models: how many models are simulated, for their statistics: the best ones of each ranking, and as
-        many of those that have no likelihood. Each takes a second or so to compile.
+        many of those that have no likelihood. Each takes a second or so to compile, and is simulated 20 times; 10 at
+        least for more than 100,000 times, and fewer steps for more than 200,000.
       seed: of what is random: resampled blocks, simulated times.
       progress: tells a person how far it is.
 
@@ -114,6 +122,7 @@ def fit(
         num_held_out_steps=len(seconds) - num_fitted_steps,
         num_zero_times=int((trace.compute == 0).sum()),
         is_relative=trace.is_relative,
+        num_draws=simulations.num_draws(*seconds.shape),
     )
 
 
@@ -189,15 +198,13 @@ class _Ranking:
         The best `num_simulated_models` are simulated; `seed` draws these simulations and the bootstraps.
         """
         self._seconds, self._num_fitted_steps = seconds, num_fitted_steps
-        self._num_simulated_models, num_workers = num_simulated_models, seconds.shape[1]
+        self._num_simulated_models = num_simulated_models
         fitted_seconds, held_out_seconds = seconds[:num_fitted_steps], seconds[num_fitted_steps:]
         num_fitted_times = int((~np.isnan(fitted_seconds)).sum())
         self._background_share = 1 / (1 + num_fitted_times)
         self._block_key, self._sample_key = jax.random.split(jax.random.key(seed))
         fitted_median = float(np.median(fitted_seconds[np.isfinite(fitted_seconds)]))
         self._background_density = scores.background_density(held_out_seconds, fitted_median)
-        num_simulated_steps = max(1, min(len(seconds), _MAX_SIMULATED_TIMES // num_workers))
-        self._simulated_shape = num_simulated_steps, num_workers
 
     def fits_without_likelihood(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
         """Models without a likelihood."""
@@ -230,19 +237,19 @@ class _Ranking:
         return scores.with_background(log_likelihoods, background_density, self._background_share)
 
     def _fit_without_scores(self, candidate: Candidate, rank: int) -> Fit:
-        """The candidate as a `Fit` without scores; with statistics of a simulation if its rank (0: best) is low."""
-        simulated_statistics = None
+        """The candidate as a `Fit` without scores; with statistics of simulations if its rank (0: best) is low."""
+        simulated = None
         if rank < self._num_simulated_models:
-            seconds = sample_durations(candidate.call.model, self._sample_key, *self._simulated_shape)
-            simulated_statistics = statistics_with_failures(np.asarray(seconds, np.float64))
+            simulated = simulations.simulated(candidate.call.model, self._sample_key, self._seconds)
         return Fit(
             name=candidate.name,
             call=candidate.call,
             num_parameters=candidate.num_parameters,
             held_out_score=None,
             score_behind_best=None,
-            simulated_statistics=simulated_statistics,
+            simulated_statistics=simulated and simulated.median,
             note=candidate.note,
+            simulated_range=simulated and (simulated.smallest, simulated.largest),
         )
 
 

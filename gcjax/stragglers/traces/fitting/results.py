@@ -10,6 +10,8 @@ from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
 _MAX_RIVALS = 3  # that are named in the verdict
 _NO_DIFFERENCE = 1e-6
 """Nats for each time, below which a lead may be rounding."""
+_NO_RATIO = 1e-3
+"""Statistics that differ by less than this share of them are equal: tables show three digits."""
 
 
 class Fit(NamedTuple):
@@ -22,8 +24,10 @@ class Fit(NamedTuple):
       held_out_score: log-likelihood of the held-out steps, in nats a step and worker; None if the model has none.
       score_behind_best: by how much the first of the ranking is better, and the interval of this difference; None as
         above.
-      simulated_statistics: of times that the model makes, to hold against those of the trace; None if none were made.
+      simulated_statistics: of times that the model makes, to hold against those of the trace: the median over several
+        draws; None if none were made.
       note: what a reader must know; often empty.
+      simulated_range: the smallest and the largest of these statistics over the draws; None as above.
     """
 
     name: str
@@ -33,6 +37,7 @@ class Fit(NamedTuple):
     score_behind_best: Score | None
     simulated_statistics: StatisticsWithFailures | None
     note: str
+    simulated_range: tuple[StatisticsWithFailures, StatisticsWithFailures] | None = None
 
     @property
     def model(self) -> StragglerModel:
@@ -52,6 +57,20 @@ class Fit(NamedTuple):
         """
         return self.score_behind_best is not None and self.score_behind_best.low > _NO_DIFFERENCE
 
+    def statistics_outside(self, measured: StatisticsWithFailures) -> tuple[str, ...]:
+        """Names of the statistics that were measured below or above all that the model made, beyond rounding.
+
+        None if nothing was simulated, or where no draw has the number, or the trace has not (NaN).
+        """
+        if self.simulated_range is None:
+            return ()
+        smallest, largest = self.simulated_range
+        return tuple(
+            name
+            for name, low, value, high in zip(measured._fields, smallest, measured, largest, strict=True)
+            if value < low * (1 - _NO_RATIO) or value > high * (1 + _NO_RATIO)
+        )
+
 
 class Fits(NamedTuple):
     """All models fitted to a trace.
@@ -68,6 +87,7 @@ class Fits(NamedTuple):
       num_held_out_steps: steps by which they are ranked: the last ones.
       num_zero_times: times of 0 seconds, which are left out.
       is_relative: whether a second is not one, but the median time, as in `Trace`.
+      num_draws: how often each model that has simulated statistics was simulated.
     """
 
     duration_fits: tuple[Fit, ...]
@@ -80,6 +100,7 @@ class Fits(NamedTuple):
     num_held_out_steps: int
     num_zero_times: int
     is_relative: bool
+    num_draws: int = 0
 
     @property
     def best(self) -> Fit:
@@ -96,6 +117,23 @@ class Fits(NamedTuple):
         shown_rivals, num_more = ", ".join(rivals[:_MAX_RIVALS]), len(rivals) - _MAX_RIVALS
         and_more = f" and {num_more} more" if num_more > 0 else ""
         return f"Best on the held-out steps: {self.best.name}; {shown_rivals}{and_more} cannot be told from it."
+
+    @property
+    def caution(self) -> str:
+        """A sentence, if the best model makes stragglers cost more or less than they did; empty if not, or not known.
+
+        So if S measured is outside of the range of S simulated.
+        """
+        if "slowdown" not in self.best.statistics_outside(self.measured_statistics):
+            return ""
+        assert self.best.simulated_range is not None
+        low, high = (statistics.slowdown for statistics in self.best.simulated_range)
+        measured = self.measured_statistics.slowdown
+        return (
+            f"S, the slowest over the median, is {measured:.3g} in the trace, and {low:.3g} to {high:.3g} in "
+            f"{self.num_draws} simulations of {self.best.name}: a study on this fit "
+            f"{'understates' if measured > high else 'overstates'} what stragglers cost."
+        )
 
     @property
     def gin(self) -> str:
