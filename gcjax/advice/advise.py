@@ -21,6 +21,7 @@ from gcjax.progress import Progress, silent
 from gcjax.protocols import Protocol, bsp
 from gcjax.protocols.base import code_of_messages
 from gcjax.stragglers.traces.base import Trace, trace_of_array
+from gcjax.stragglers.traces.departures import departures
 from gcjax.stragglers.traces.files import read_trace
 from gcjax.study.base import Study
 
@@ -107,6 +108,7 @@ def advise(
         bootstraps={result.scheme.label: result.ratios.seconds_per_step[1:] for result in results}
         | dict(zip(_BASELINE_NAMES, (baseline.bsp[1:], baseline.median[1:]), strict=True)),
         cost_of_halves=evaluation.cost_of_halves(seconds),
+        departures=departures(trace.compute, trace.steps, trace.workers),
     )
     if study is not None:
         advice = with_seconds_to_target(advice, seconds, study, progress or silent())

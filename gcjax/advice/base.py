@@ -121,6 +121,7 @@ class Advice(NamedTuple):
         slowest and the median of each step. Entry b of all is of the same blocks.
       cost_of_halves: the share of BSP's time that stragglers cost in the first half of the steps, and in the second.
       target: what was trained to, in words; empty where no task was given.
+      departures: (name of the worker, number of the first step) for each without a time from there on to the end.
     """
 
     verdict: str
@@ -139,6 +140,7 @@ class Advice(NamedTuple):
     bootstraps: dict[str, np.ndarray]
     cost_of_halves: tuple[float, float]
     target: str = ""
+    departures: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
         """The verdict and the table, as Markdown."""

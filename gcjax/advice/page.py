@@ -5,6 +5,7 @@ from typing import Any
 from gcjax import tables
 from gcjax.advice.base import CLASSES, Advice, Estimate, SchemeAdvice
 from gcjax.advice.verdicts import percent_text
+from gcjax.stragglers.traces import departures
 
 HEADS = ("Scheme", "Gradient", "Won back", "s a step", "Regret", "Waiting", "Staleness", "Wasted", "Sent")
 HEAD_OF_TIME_TO_TARGET = "Target after"
@@ -73,6 +74,9 @@ def notes(advice: Advice) -> list[str]:
         if advice.num_filled
         else ""
     )
+    if advice.departures:
+        sentence = departures.sentence_on(advice.departures)
+        filled_sentence += f" {sentence[0].upper()}{sentence[1:]}"
     message_unit = "gradients" if advice.gradient_bytes is None else "bytes"
     first_cost, second_cost = advice.cost_of_halves
     return [
@@ -107,6 +111,7 @@ def advice_json(advice: Advice) -> dict[str, Any]:
         "steps": advice.num_steps,
         "workers": advice.num_workers,
         "filled": advice.num_filled,
+        "departures": [{"worker": worker, "step": step} for worker, step in advice.departures],
         "relative": advice.is_relative,
         "block_steps": advice.block_steps,
         "bootstraps": advice.num_bootstraps,

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from gcjax import interrupts, saved_progress
-from gcjax.cli import distributed
+from gcjax.cli import distributed, warning_lines
 
 
 def command(options: argparse.Namespace) -> None:
@@ -16,7 +16,7 @@ def command(options: argparse.Namespace) -> None:
     from gcjax import analysis, config, processes, progress
     from gcjax.analysis import seal
 
-    with distributed.group(options), contextlib.ExitStack() as lock_stack:
+    with warning_lines.print_warnings_at_once(), distributed.group(options), contextlib.ExitStack() as lock_stack:
         processes.share(lambda: config.load(options.config, options.bindings))
         processes.agree("config", _config_and_versions())
         out = _locked_out_folder(options, lock_stack)

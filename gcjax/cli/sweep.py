@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from gcjax import interrupts, saved_progress
-from gcjax.cli import run
+from gcjax.cli import run, warning_lines
 
 
 def command(options: argparse.Namespace) -> None:
@@ -17,7 +17,11 @@ def command(options: argparse.Namespace) -> None:
     from gcjax.cli import grid, run_folders, sweep_folders
 
     grid.combinations(options.over)  # raises for wrong values before a folder is made
-    with contextlib.ExitStack() as lock_stack, progress.bar() as sweep_progress:
+    with (
+        warning_lines.print_warnings_at_once(),
+        contextlib.ExitStack() as lock_stack,
+        progress.bar() as sweep_progress,
+    ):
         choose_folder = run_folders.locked_resumable_or_new_folder if options.resume else run_folders.locked_new_folder
         out = choose_folder(options.out, f"{Path(options.config).stem}-sweep", lock_stack)
         is_begun = sweep_folders.is_begun  # advice must import nothing

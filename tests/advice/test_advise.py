@@ -437,7 +437,13 @@ def test_gaps_count_as_the_last_measured_step_and_are_counted():
     seconds[3:9, 0] = np.nan
     advice = advise(seconds, schemes={})
     assert advice.num_filled == 6 and advice.bsp_seconds.value == pytest.approx(SLOW)
-    assert "6 cells were not measured" in str(advice)
+    assert "6 cells were not measured" in str(advice) and advice.departures == ()
+    seconds[-5:, 2] = np.nan
+    advice = advise(seconds, schemes={})
+    first_step = len(seconds) - 5
+    assert advice.departures == (("2", first_step),) and advice.num_filled == 11
+    assert f" Worker 2 has no times from step {first_step} on: it counts as at its last one." in str(advice)
+    assert page.advice_json(advice)["departures"] == [{"worker": "2", "step": first_step}]
 
 
 def test_the_page_and_its_json_have_a_row_for_each_scheme(slow_worker_advice):

@@ -4,6 +4,7 @@ Letters: T units of work, W workers. The columns of a trace are the workers meas
 """
 
 import math
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,8 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 from gcjax.stragglers.iid import Parameter
-from gcjax.stragglers.traces.base import Trace, check_single_precision, trace_array
+from gcjax.stragglers.traces.base import Trace, check_single_precision, trace_array, trace_of_array
+from gcjax.stragglers.traces.departures import departures, sentence_on
 from gcjax.stragglers.traces.files import read_trace
 
 STARTS = ("random", "recorded")
@@ -96,15 +98,24 @@ def replay(
         is not their number for recorded workers, or a number is out of its range, or a block size is given without
         blocks.
 
+    Warns:
+      UserWarning: if a worker has no times from some step on to the end, since its last one counts from there on.
+
     Example:
       >>> model = gcjax.stragglers.replay(trace=np.array([[1.0, 2.0], [1.5, np.nan]]), start="recorded")
       >>> gcjax.stragglers.sample_durations(model, jax.random.key(0), num_units=3, num_workers=2).tolist()
       [[1.0, 2.0], [1.5, 2.0], [1.0, 2.0]]
     """
+    where = "a trace that is replayed"
     if isinstance(trace, (str, Path)):
-        trace = read_trace(trace)
+        where, trace = str(trace), read_trace(trace)
     seconds = trace.compute if isinstance(trace, Trace) else trace
-    return _replay_model(seconds, start, workers, order, block_size, intercept, slope)
+    model = _replay_model(seconds, start, workers, order, block_size, intercept, slope)
+    if not _validate.is_traced(seconds):
+        measured = trace if isinstance(trace, Trace) else trace_of_array(seconds)
+        if gone := departures(measured.compute, measured.steps, measured.workers):
+            warnings.warn(f"In {where} {sentence_on(gone)}", stacklevel=2)
+    return model
 
 
 @comparable

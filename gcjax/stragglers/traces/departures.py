@@ -1,0 +1,45 @@
+"""Workers that have no times any more from some step on to the end of a trace.
+
+Letters: T steps, W workers.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+_MAX_NAMED = 4  # workers, in a sentence
+
+
+def departures(
+    compute: np.ndarray, steps: Sequence[int] | np.ndarray, workers: Sequence[str]
+) -> tuple[tuple[str, int], ...]:
+    """(name of the worker, number of the first step without a time) for each that has none from there on to the end.
+
+    Those that leave first come first. A worker that failed (inf) has not left, and one without any time was not there.
+
+    Args:
+      compute: float[T, W] seconds, NaN where not measured, inf for a failed worker.
+      steps: int[T], their numbers.
+      workers: the W names.
+    """
+    is_measured = ~np.isnan(compute)
+    num_steps = len(compute)
+    num_missing_at_end = np.where(is_measured.any(axis=0), is_measured[::-1].argmax(axis=0), 0)  # int64[W]
+    first_missing_row = num_steps - num_missing_at_end
+    leaves = [
+        worker
+        for worker in np.argsort(first_missing_row, kind="stable")
+        if num_missing_at_end[worker] and not np.isinf(compute[first_missing_row[worker] - 1, worker])
+    ]
+    return tuple((workers[worker], int(steps[first_missing_row[worker]])) for worker in leaves)
+
+
+def sentence_on(departures: Sequence[tuple[str, int]]) -> str:
+    """Who has no times any more since when, and what that counts as, as the end of a sentence; at most four names."""
+    name, step = departures[0]
+    if len(departures) == 1:
+        return f"worker {name} has no times from step {step} on: it counts as at its last one."
+    texts = [f"{name} (from step {step} on)" for name, step in departures[:_MAX_NAMED]]
+    num_more = len(departures) - len(texts)
+    listed = f"{', '.join(texts)} and {num_more:,} more" if num_more else f"{', '.join(texts[:-1])} and {texts[-1]}"
+    return f"workers {listed} have no times up to the end: they count as at their last ones."
