@@ -114,7 +114,7 @@ def test_a_heat_map_is_drawn(here, tmp_path):
 
 def test_what_cannot_be_read_is_said_in_words(here, tmp_path):
     status, out, err = here("nowhere.csv")
-    assert (status, out) == (2, "") and err.startswith("gcjax: A trace must be a CSV, Parquet or .npy file")
+    assert (status, out) == (2, "") and err.startswith("gcjax: There is no file nowhere.csv. A trace must be")
     (tmp_path / "other.csv").write_text("host,ms\na,1\n")
     status, _, err = here("other.csv")
     assert status == 2 and "has 'host', 'ms'. Of another table say which column is what" in err

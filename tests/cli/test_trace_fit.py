@@ -83,7 +83,7 @@ def test_what_lies_outside_of_the_simulations_has_a_mark():
 
 def test_what_cannot_be_fitted_is_said(trace, capsys, tmp_path):
     status, _, err = fitted(capsys, tmp_path / "nowhere.csv")
-    assert status == 2 and "can be read; got" in err
+    assert status == 2 and err.startswith(f"gcjax: There is no file {tmp_path / 'nowhere.csv'}.")
     status, _, err = fitted(capsys, trace, "--held-out", 1.5)
     assert status == 2 and "held_out must be above 0 and at most 1; got 1.5" in err
     status, _, err = fitted(capsys, trace, "--columns", "worker=host,step=unit,compute=seconds")

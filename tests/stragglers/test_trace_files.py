@@ -132,6 +132,41 @@ def test_a_column_a_worker_may_have_one_for_the_steps(tmp_path, head):
     np.testing.assert_array_equal(trace.compute, [[1, 0.5, 5.5], [3, np.inf, 6.5], [2, np.nan, 4.5]])
 
 
+@pytest.mark.parametrize("prefix", ["w", "worker", "worker_", "rank-", "Worker "])
+def test_columns_of_workers_may_have_the_same_letters_before_each_number(tmp_path, prefix):
+    """In the order of their numbers, which is not that of the alphabet."""
+    workers = sorted(range(12), key=str)
+    lines = [["step", *(f"{prefix}{worker}" for worker in workers)], [5, *workers], [7, *workers]]
+    (tmp_path / "trace.csv").write_text("".join(",".join(map(str, line)) + "\n" for line in lines))
+    trace = stragglers.read_trace(tmp_path / "trace.csv")
+    assert trace.workers == tuple(map(str, range(12))) and trace.steps.tolist() == [5, 7]
+    np.testing.assert_array_equal(trace.compute, [np.arange(12.0)] * 2)
+
+
+def test_errors_about_values_name_the_file_once(tmp_path):
+    file = tmp_path / "wrong.csv"
+    file.write_text("w0,w1\n1,2\n3,-1\n")
+    np.save(tmp_path / "wrong.npy", np.array([[1.0, -1.0]]))
+    rule = "a trace must hold seconds >= 0, inf for a failed worker, NaN for no measurement; got -1 for unit"
+    for read in (stragglers.read_trace, lambda path: stragglers.replay(trace=path)):
+        with pytest.raises(ValueError) as error:
+            read(file)
+        assert str(error.value) == f"{file}: {rule} 1 of worker 1."
+        with pytest.raises(ValueError) as error:
+            read(tmp_path / "wrong.npy")
+        assert str(error.value) == f"{tmp_path / 'wrong.npy'}: {rule} 0 of worker 1."
+    file.write_text("w0,w1\n1,\n3,\n")
+    with pytest.raises(ValueError, match=r"wrong\.csv: to be replayed, .*; worker 1 has none"):
+        stragglers.replay(trace=file)
+    file.write_text("w0\n1\n")
+    with pytest.raises(ValueError, match="^start must be one of"):
+        stragglers.replay(trace=file, start="then")
+    file.write_text("w0\nfast\n")
+    with pytest.raises(ValueError) as error:
+        stragglers.read_trace(file)
+    assert str(error.value).count("wrong.csv") == 1
+
+
 def test_a_column_a_worker_with_other_names_is_told_what_to_do(tmp_path):
     (tmp_path / "trace.csv").write_text("step,host-a,host-b\n0,1.0,1.5\n")
     with pytest.raises(ValueError, match="If each column is a worker, name them 0 to W-1, or save them as an array"):
@@ -163,6 +198,12 @@ def test_an_array_of_objects_is_not_unpickled(tmp_path):
         ("worker,unit,seconds,rows\n0,0,1,\n", "says nan"),
         ("worker,time,batch_time_norm\n0,0,inf\n0,1,inf\n0,2,1\n", "positive, finite median"),
         ("0,1,3\n1,2,3\n", "names 0 to W-1, .* '0', '1', '3'"),
+        ("w0,w2\n1,2\n", "names 0 to W-1, .* 'w0', 'w2'"),
+        ("w1,w2\n1,2\n", "names 0 to W-1, .* 'w1', 'w2'"),
+        ("w0,v1\n1,2\n", "names 0 to W-1, .* 'w0', 'v1'"),
+        ("w0,1\n1,2\n", "names 0 to W-1, .* 'w0', '1'"),
+        ("w00,w01\n1,2\n", "names 0 to W-1, .* 'w00', 'w01'"),
+        ("w0,w1,host\n1,2,3\n", "names 0 to W-1, .* 'w0', 'w1', 'host'"),
         ("0,1,1\n1,2,3\n", "different names"),
         ("", "can be read"),
     ],
@@ -190,7 +231,7 @@ def test_parquet_that_is_not_a_trace_is_refused(tmp_path):
 def test_bad_arrays_are_not_written(tmp_path):
     with pytest.raises(ValueError, match="got int64"):
         stragglers.write_trace(tmp_path / "t.csv", np.ones((2, 2), int))
-    with pytest.raises(ValueError, match="can be read; got .*nowhere"):
+    with pytest.raises(ValueError, match=r"^There is no file .*nowhere\.csv\. A trace must be"):
         stragglers.read_trace(tmp_path / "nowhere.csv")
     with pytest.raises(ValueError, match="can be read"):
         stragglers.read_trace(tmp_path)

@@ -93,8 +93,8 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
       rank. What it sends, receives, reduces and gathers is communication, all else computing; of both the seconds of
       a step are summed, and their mean over the pipeline stages that it has there is taken. Nothing tells a step that
       was done again: its operations are added up;
-    - a column for each worker, named 0 to W-1, with a row for each unit; and maybe one named step, or the index that
-      pandas writes, with the numbers of the steps.
+    - a column for each worker, named 0 to W-1, or with the same letters before each number (`w0`, `rank_0`), with a row
+      for each unit; and maybe one named step, or the index that pandas writes, with the numbers of the steps.
 
     Any other table can be read by the names of its columns. What is missing or there twice is dealt with as
     `Trace.reading` says, and counted there: the later row counts for a cell that has two, a step that no row has gets
@@ -117,6 +117,24 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
       UserWarning: if the last line of a CSV file without the column `rows` does not end: it may have been cut.
     """
     path = Path(path).expanduser()
+    _validate.single_number("scale", scale, above=True, finite=True)
+    with errors_name_file(path):
+        return _read(path, columns, scale)
+
+
+@contextlib.contextmanager
+def errors_name_file(path: str | Path) -> Iterator[None]:
+    """Within this block, a `ValueError` about the trace in a file begins with its path if it does not name it."""
+    try:
+        yield
+    except ValueError as error:
+        if str(path) in str(error):
+            raise
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _read(path: Path, columns: Mapping[str, str] | None, scale: float) -> Trace:
+    """The trace in a file, as `read_trace` says."""
     with _damage_as_value_error(path):
         with open(path, "rb") as file:
             can_seek = file.seekable()
@@ -206,6 +224,8 @@ def _damage_as_value_error(path: str | Path) -> Iterator[None]:
     """Within this block, errors of the libraries that read files become a `ValueError`: the file cannot be read."""
     try:
         yield
+    except FileNotFoundError:
+        raise ValueError(f"There is no file {path}. A trace must be a CSV, Parquet or .npy file.") from None
     except _DAMAGE as error:
         problem = _NOT_PRINTED.sub("\N{REPLACEMENT CHARACTER}", str(error))
         raise ValueError(
@@ -221,8 +241,7 @@ _ROWS_AT_A_TIME = 2**17
 
 
 def _scaled_trace(trace: Trace, scale: float) -> Trace:
-    """The trace with its times multiplied by `scale`; a `ValueError` unless that is above 0."""
-    _validate.single_number("scale", scale, above=True, finite=True)
+    """The trace with its times multiplied by `scale`."""
     if scale == 1:
         return trace
     communication = None if trace.communication is None else trace.communication * scale

@@ -3,7 +3,8 @@
 Letters: T steps (or units of work), W workers.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -62,9 +63,10 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
         present_columns = [name for name in (*operations.COLUMNS, operations.STAGE) if name in names]
         return Layout(present_columns, operations.trace_of_operations)
     step_column = next((name for name in _STEP_COLUMNS if name in names), None)
-    worker_columns = [name for name in names if name != step_column]
-    if worker_columns and set(worker_columns) == set(map(str, range(len(worker_columns)))):
-        return _layout_of_whole_table(names, partial(_column_a_worker_trace, step_column=step_column))
+    worker_columns = _columns_in_order_of_workers([name for name in names if name != step_column])
+    if worker_columns:
+        read = partial(_column_a_worker_trace, worker_columns=worker_columns, step_column=step_column)
+        return _layout_of_whole_table(names, read)
     if len(names) == 1 and (separator := next((x for x in ";\t|" if x in names[0]), None)):
         raise ValueError(
             f"The columns of a trace must be separated by commas; those of {path} seem to be by {separator!r}: "
@@ -72,8 +74,9 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
         )
     raise ValueError(
         f"A trace must have the columns {', '.join(_OWN)}, or {', '.join(_ALIBABA)}, or "
-        f"{', '.join(operations.COLUMNS)}, or one for each worker with the names 0 to W-1, and beside these at most "
-        f"one named step; {path} has {_quoted_names(names)}. Of another table say which column is what: "
+        f"{', '.join(operations.COLUMNS)}, or one for each worker with the names 0 to W-1, or w0 to w(W-1) with any "
+        f"letters for w, and beside these at most one named step; {path} has {_quoted_names(names)}. Of another table "
+        "say which column is what: "
         'columns={"worker": ..., "step": ..., "compute": ...}, or --columns worker=...,step=...,compute=... If each '
         "column is a worker, name them 0 to W-1, or save them as an array [steps, workers] in a .npy file."
     )
@@ -84,14 +87,30 @@ def _layout_of_whole_table(columns: list[str], trace_of_table: Callable[[str, pa
     return Layout(columns, lambda path, parts: trace_of_table(path, pa.concat_tables(parts)))
 
 
-def _column_a_worker_trace(path: str, table: pa.Table, *, step_column: str | None) -> Trace:
-    """The trace in a table with a column for each worker, named by its number, and maybe one for the steps.
+_WORKER_NAME = re.compile(r"((?:[A-Za-z][A-Za-z _-]*)?)\d+")
+"""The name of a column of a worker: letters, which may be missing, and its number."""
+
+
+def _columns_in_order_of_workers(names: list[str]) -> list[str]:
+    """The columns of workers 0 to W-1, if they have all of these numbers, with the same letters before them or none.
+
+    Empty if the names are others.
+    """
+    first_name = _WORKER_NAME.fullmatch(names[0]) if names else None
+    wanted_names = [f"{first_name[1]}{worker}" for worker in range(len(names))] if first_name else []
+    return wanted_names if set(wanted_names) == set(names) else []
+
+
+def _column_a_worker_trace(
+    path: str, table: pa.Table, *, worker_columns: Sequence[str], step_column: str | None
+) -> Trace:
+    """The trace in a table with a column for each worker, in the order of their numbers, and maybe one for the steps.
 
     Without one (None) the rows are steps 0, 1, 2, ...
     """
-    num_workers = table.num_columns - (step_column is not None)
+    num_workers = len(worker_columns)
     names = tuple(str(worker) for worker in range(num_workers))
-    seconds = np.stack([floats(path, table, name) for name in names], axis=1)  # [rows of the table, W]
+    seconds = np.stack([floats(path, table, name) for name in worker_columns], axis=1)  # [rows of the table, W]
     if step_column is None:
         return base.trace_of_array(seconds, layout="column a worker")
     # From here on a row is a cell of the table, row by row.

@@ -18,7 +18,7 @@ from gcjax.stragglers.base import StragglerModel, per_worker
 from gcjax.stragglers.iid import Parameter
 from gcjax.stragglers.traces.base import Trace, check_single_precision, trace_array, trace_of_array
 from gcjax.stragglers.traces.departures import departures, sentence_on
-from gcjax.stragglers.traces.files import read_trace
+from gcjax.stragglers.traces.files import errors_name_file, read_trace
 
 STARTS = ("random", "recorded")
 WORKERS = ("recorded", "drawn")
@@ -109,6 +109,8 @@ def replay(
     where = "a trace that is replayed"
     if isinstance(trace, (str, Path)):
         where, trace = str(trace), read_trace(trace)
+        with errors_name_file(where):
+            _check_can_be_replayed(trace.compute)
     seconds = trace.compute if isinstance(trace, Trace) else trace
     model = _replay_model(seconds, start, workers, order, block_size, intercept, slope)
     if not _validate.is_traced(seconds):
@@ -128,9 +130,9 @@ def _replay_model(
     A unit takes `intercept + slope * seconds` of a row, and the next one that of the next row in the `order`.
     """
     if not _validate.is_traced(seconds):
-        seconds = with_gaps_filled(trace_array(seconds))
-        if jnp.result_type(float) == jnp.float32:
-            check_single_precision(seconds)
+        seconds = trace_array(seconds)
+        _check_can_be_replayed(seconds)
+        seconds = with_gaps_filled(seconds)
     has_drawn_workers = _validate.choice("workers", workers, WORKERS) == "drawn"
     has_random_start = _validate.choice("start", start, STARTS) == "random"
     num_units, num_columns = seconds.shape
@@ -181,6 +183,13 @@ def _replay_model(
     return StragglerModel(init, _next_unit_of_block if order == "blocks" else _next_unit)
 
 
+def _check_can_be_replayed(seconds: np.ndarray) -> None:
+    """Raises `ValueError` if a worker of times float[T, columns] has none, or they cannot be in the type of floats."""
+    _check_every_worker_is_measured(seconds)
+    if jnp.result_type(float) == jnp.float32:
+        check_single_precision(seconds)
+
+
 def _block_size(block_size: int | None, order: str, num_units: int) -> int:
     """The units of a block, or of the trace where there are no blocks; a `ValueError` for a size that is none.
 
@@ -207,13 +216,8 @@ def with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
 
     Raises `ValueError` if a worker (a column) has no measured unit.
     """
+    _check_every_worker_is_measured(seconds)
     is_measured = ~np.isnan(seconds)
-    if not is_measured.any(axis=0).all():
-        worker = np.flatnonzero(~is_measured.any(axis=0))[0]
-        raise ValueError(
-            f"to be replayed, a trace must have a measured unit of every worker; worker {worker} has none. Leave its "
-            "column out, or write inf for a failed worker."
-        )
     columns_with_gaps = np.flatnonzero(~is_measured.all(axis=0))  # all others stay as they are
     is_measured, units = is_measured[:, columns_with_gaps], np.arange(len(seconds))[:, None]
     first_measured = is_measured.argmax(axis=0)  # [columns with gaps]
@@ -222,6 +226,16 @@ def with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
     seconds_without_gaps = seconds.copy()
     seconds_without_gaps[:, columns_with_gaps] = np.take_along_axis(seconds[:, columns_with_gaps], source_units, axis=0)
     return seconds_without_gaps
+
+
+def _check_every_worker_is_measured(seconds: np.ndarray) -> None:
+    """Raises `ValueError` if a column of times float[T, columns] is NaN throughout."""
+    is_never_measured = np.isnan(seconds).all(axis=0)
+    if is_never_measured.any():
+        raise ValueError(
+            "to be replayed, a trace must have a measured unit of every worker; worker "
+            f"{is_never_measured.argmax()} has none. Leave its column out, or write inf for a failed worker."
+        )
 
 
 def _next_unit(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
