@@ -167,7 +167,7 @@ def _description_facts(trace: Trace) -> Facts:
         "slow_again": statistics.slow_again_probability,
         "tail": statistics.tail_over_median[1],  # the 99th percentile
         "correlation": statistics.correlation,
-        "persistent": parts.persistent_share,
+        "persistent": parts.spell_share,
         "shared": parts.shared_share,
         "passing": parts.passing_share,
         "changes": len(description.changes),

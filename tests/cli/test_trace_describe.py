@@ -42,7 +42,7 @@ def test_the_verdict_comes_first(here):
     assert "Layout: gcjax, 500 rows." in lines
     figures = {cells[0].strip(): cells[1].strip() for line in lines if len(cells := line.split("│")) == 2}
     assert figures["slowdown S against everybody at the median"] == "1.2"
-    assert figures["time lost: persistent, shared, passing"] == "100 %, 0 %, 0 %"
+    assert figures["time lost: in slow spells, shared, passing"] == "100 %, 0 %, 0 %"
     assert figures["P(slow): over 1.5 times the step's median"] == "0"
     assert figures["median time"] == "1 s"
     changes = [line.split("│") for line in lines if line.startswith("60 ")]
@@ -62,7 +62,7 @@ def test_json_has_all_of_it(here):
     assert result["slowdown"] == {
         "seconds": 120, "ideal_seconds": 100, "total": 1.2, "slowest": ["2"], "explained": 1.0
     }  # fmt: skip
-    assert result["decomposition"] == {"persistent": 1.0, "shared": 0.0, "passing": 0.0, "seconds": 20.0}
+    assert result["decomposition"] == {"spells": 1.0, "shared": 0.0, "passing": 0.0, "seconds": 20.0}
     assert [worker["slowdown_without"] for worker in result["workers"]] == [1.2, 1.2, 1.0, 1.2, 1.2]
     assert result["workers"][2]["worker"] == "2" and result["workers"][2]["slowdown_alone"] == 1.2
     assert result["changes"] == [{"worker": "2", "step": 60, "before": 1.0, "after": 1.5}]

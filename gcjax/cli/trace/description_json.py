@@ -7,7 +7,7 @@ from gcjax.stragglers.traces.description.base import Change
 from gcjax.stragglers.traces.description.spells import Spell
 
 _KEYS = {
-    "persistent_share": "persistent", "shared_share": "shared", "passing_share": "passing", "lost_seconds": "seconds",
+    "spell_share": "spells", "shared_share": "shared", "passing_share": "passing", "lost_seconds": "seconds",
     "ratio_before": "before", "ratio_after": "after",
     "share_of_time": "share", "least_share_of_time": "least_share",
     "first_step": "first", "last_step": "last", "mean_ratio": "ratio", "peak_ratio": "peak",

@@ -68,8 +68,8 @@ def _lost_time_rows(description: Description) -> Iterator[tuple[str, str]]:
     worker_names = f"{shown_names} and {num_more:,} more" if num_more > 0 else shown_names
     yield "slowdown S against everybody at the median", _number_text(slowdown.total_ratio)
     yield f"share that the slowest 3 % explain (worker {worker_names})", _percent_text(slowdown.share_of_slowest)
-    shares = decomposition.persistent_share, decomposition.shared_share, decomposition.passing_share
-    yield "time lost: persistent, shared, passing", ", ".join(map(_percent_text, shares))
+    shares = decomposition.spell_share, decomposition.shared_share, decomposition.passing_share
+    yield "time lost: in slow spells, shared, passing", ", ".join(map(_percent_text, shares))
 
 
 def _communication_rows(description: Description) -> Iterator[tuple[str, str]]:

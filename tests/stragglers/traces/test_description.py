@@ -36,7 +36,7 @@ def test_a_worker_that_is_slow_from_the_start_is_persistent():
     assert verdict.cost == pytest.approx(1 / 3, abs=0.02) and verdict.cost == verdict.cost_of_computing
     assert description.sentence.startswith("Critical: worker f (1.5 times the median, from its first step on) is pers")
     assert description.slowdown.slowest == (5,) and description.slowdown.share_of_slowest > 0.9
-    assert description.decomposition.persistent_share > 0.9 and description.changes == ()
+    assert description.decomposition.spell_share > 0.9 and description.changes == ()
 
 
 def test_of_several_spells_that_which_lasts_is_named():
@@ -69,6 +69,7 @@ def test_a_spell_that_ended_is_passing():
     seconds[125:150, 2] /= 1.9
     description = described(seconds)
     assert (description.verdict.kind, description.verdict.workers) == ("passing", (2, 3))
+    assert description.decomposition.spell_share > 0.8  # spells count there whether they end or not
     assert "from step 50 to step 124) and 3 (1.5 times" in description.sentence
     assert "were slow, which passed" in description.sentence
 

@@ -61,7 +61,7 @@ class Description(NamedTuple):
       verdict: who is slow, and what it costs.
       statistics: medians, tails, probabilities, correlations.
       slowdown: what the job would take if some workers were at the median.
-      decomposition: what of the lost time is persistent, shared, passing.
+      decomposition: what of the lost time is in slow spells, shared, passing.
       spells: from when to when who was slow.
       changes: of workers, and of all together, in the order of steps.
       slow_steps: single steps in which all workers are slow at once.

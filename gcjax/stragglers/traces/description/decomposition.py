@@ -1,12 +1,12 @@
-"""What of the time that is lost is persistent, what is shared, and what passes.
+"""What of the time that is lost is in slow spells of workers, what is shared, and what passes.
 
 The job takes the longest time x of each step. With m the median of the step, M that of all steps' m, and r the largest
 level of any worker in the step (how slow it is between two changes; see `levels`), if it is slow, the time lost in a
 step has three parts:
 
 - shared by all: m - M, if that is above 0;
-- persistent: (r - 1) m, at most x - m;
-- passing: all else, x - m less what is persistent.
+- slow spells: (r - 1) m, at most x - m, also of a worker that is slow from the first step to the last;
+- passing: all else, x - m less what is in slow spells.
 
 Letters: T steps.
 """
@@ -24,13 +24,13 @@ class Decomposition(NamedTuple):
     """The parts of the seconds lost, and their shares, which sum to one (NaN if nothing is lost).
 
     Attributes:
-      persistent_share: because a worker is slow for long.
+      spell_share: because a worker is slow for a stretch of steps, whether that ends or not.
       shared_share: because all workers are slow at once.
       passing_share: because a worker is slow for a moment.
       lost_seconds: lost in all.
     """
 
-    persistent_share: float
+    spell_share: float
     shared_share: float
     passing_share: float
     lost_seconds: float
@@ -47,18 +47,18 @@ def decomposition(times: StepTimes, levels: Sequence[Level]) -> Decomposition:
     """
     excess = times.step_longest - times.step_median  # float64[T] seconds, as the next
     excess_of_slow_levels = (_largest_ratio(levels, len(excess)) - 1) * times.step_median
-    persistent_seconds = np.minimum(excess_of_slow_levels, excess).sum()
+    spell_seconds = np.minimum(excess_of_slow_levels, excess).sum()
     shared_seconds = np.maximum(times.step_median - np.median(times.step_median), 0).sum()
     lost_seconds = excess.sum() + shared_seconds
     is_nothing_lost = lost_seconds <= 1e-12 * times.step_longest.sum()
     if is_nothing_lost:
         return Decomposition(
-            persistent_share=np.nan, shared_share=np.nan, passing_share=np.nan, lost_seconds=float(lost_seconds)
+            spell_share=np.nan, shared_share=np.nan, passing_share=np.nan, lost_seconds=float(lost_seconds)
         )
     return Decomposition(
-        persistent_share=float(persistent_seconds / lost_seconds),
+        spell_share=float(spell_seconds / lost_seconds),
         shared_share=float(shared_seconds / lost_seconds),
-        passing_share=float((excess.sum() - persistent_seconds) / lost_seconds),
+        passing_share=float((excess.sum() - spell_seconds) / lost_seconds),
         lost_seconds=float(lost_seconds),
     )
 
