@@ -26,6 +26,7 @@ def whole_description_json(description: Description) -> dict[str, Any]:
             "sentence": description.sentence,
             **verdict._asdict(),
             "workers": [worker_names[worker] for worker in verdict.workers],
+            "other_workers": [worker_names[worker] for worker in verdict.other_workers],
         },
         "first_step": first_step,
         "last_step": last_step,

@@ -71,7 +71,7 @@ def test_a_spell_that_ended_is_passing():
     assert (description.verdict.kind, description.verdict.workers) == ("passing", (2, 3))
     assert description.decomposition.spell_share > 0.8  # spells count there whether they end or not
     assert "from step 50 to step 124) and 3 (1.5 times" in description.sentence
-    assert "were slow, which passed" in description.sentence
+    assert "were slow together, which passed" in description.sentence
 
 
 @pytest.mark.parametrize("gone", [np.nan, np.inf], ids=["left", "failed"])
@@ -388,3 +388,41 @@ def test_a_step_is_slow_for_its_stretch():
     seconds[160] *= 4
     assert [slow.step for slow in described(seconds).slow_steps] == [160]
     assert described(quiet(200)).slow_steps == () and "fastest" not in described(quiet(200)).sentence
+
+
+def with_three_slow_for_a_while(num_steps=300, num_workers=12, *, starts=(60, 60, 60)):
+    """Worker 3 is always slow; workers 1, 5 and 10 are for 40 steps each."""
+    seconds = quiet(num_steps, num_workers, noise=0.01)
+    seconds[:, 3] *= 1.5
+    for worker, start in zip((1, 5, 10), starts, strict=True):
+        seconds[start : start + 40, worker] *= 3 + worker / 100
+    return seconds
+
+
+@pytest.mark.parametrize(("starts", "together"), [((60, 60, 60), True), ((60, 110, 160), False), ((60, 65, 70), True)])
+def test_a_verdict_on_persistent_workers_names_those_that_cost_as_much_for_a_while(starts, together):
+    seconds = with_three_slow_for_a_while(starts=starts)
+    description = stragglers.describe(seconds)
+    verdict = description.verdict
+    assert (verdict.kind, verdict.workers, set(verdict.other_workers)) == ("persistent", (3,), {1, 5, 10})
+    median = np.median(seconds, axis=1, keepdims=True)
+    without_3, without_all = seconds.copy(), seconds.copy()
+    without_3[:, [3]], without_all[:, [1, 3, 5, 10]] = median, median
+    saved = (without_3.max(axis=1) - without_all.max(axis=1)).sum() / seconds.max(axis=1).sum()
+    np.testing.assert_allclose(verdict.other_cost, saved, rtol=1e-9)
+    assert ("were slow together for a while; this costs another" in description.sentence) == together
+    assert f"this costs another {100 * saved:.3g} % of all iterations." in description.sentence
+
+
+def test_those_that_were_slow_for_a_while_at_little_cost_are_not_in_the_sentence():
+    seconds = with_three_slow_for_a_while(3000)
+    assert (
+        stragglers.describe(seconds).verdict.other_workers == ()
+        and "another" not in stragglers.describe(seconds).sentence
+    )
+
+
+def test_workers_that_were_slow_in_the_same_steps_were_so_together():
+    seconds = with_three_slow_for_a_while()
+    seconds[:, 3] = seconds[:, 2]
+    assert "were slow together, which passed; this costs" in stragglers.describe(seconds).sentence

@@ -57,6 +57,22 @@ def spells(levels: Sequence[Level], steps: np.ndarray) -> list[Spell]:
     return all_spells
 
 
+def are_together(spells: Sequence[Spell], workers: Sequence[int], steps: np.ndarray) -> bool:
+    """Whether several workers are slow in the same steps: all at once in half of those in which any of them is.
+
+    Args:
+      spells: of all workers.
+      workers: some of them; one alone is not together with anybody.
+      steps: int64[T], the numbers of the steps.
+    """
+    is_slow = np.zeros((len(workers), len(steps)), bool)
+    for is_slow_of_worker, worker in zip(is_slow, workers, strict=True):
+        for spell in spells:
+            if spell.worker == worker:
+                is_slow_of_worker |= (steps >= spell.first_step) & (steps <= spell.last_step)
+    return len(workers) > 1 and bool(2 * is_slow.all(axis=0).sum() >= is_slow.any(axis=0).sum())
+
+
 def _spells_of_worker(worker: int, levels: Sequence[Level], steps: np.ndarray) -> list[Spell]:
     """The spells of a worker: its slow levels, where those that follow one another are one.
 

@@ -36,6 +36,9 @@ class Verdict(NamedTuple):
         "nobody" what waiting for the slowest costs in all. If a worker is slow at the end, this is over the steps in
         which it, or another one of these, is slow; else over all steps.
       cost_of_computing: the same as a share of the time of computing alone.
+      other_workers: for "persistent", other workers that were slow for a while, if that costs 10 % or more; what costs
+        most first.
+      other_cost: the share of all iterations that would be saved besides if these were at the median, too; else 0.
     """
 
     severity: str
@@ -43,6 +46,8 @@ class Verdict(NamedTuple):
     workers: tuple[int, ...]
     cost: float
     cost_of_computing: float
+    other_workers: tuple[int, ...] = ()
+    other_cost: float = 0.0
 
 
 def verdict(times: StepTimes, spells: Sequence[Spell], lost_time: Decomposition) -> Verdict:
@@ -55,7 +60,8 @@ def verdict(times: StepTimes, spells: Sequence[Spell], lost_time: Decomposition)
     """
     persistent_workers = _persistent_workers(spells, len(times.steps))
     if persistent_workers:
-        return _verdict_on_workers("persistent", persistent_workers, times, spells)
+        verdict_on_persistent = _verdict_on_workers("persistent", persistent_workers, times, spells)
+        return _with_other_workers(verdict_on_persistent, times, spells)
     workers_with_spells = _workers_most_delayed_first(spells)
     if workers_with_spells and _is_worth_a_warning(_seconds_saved(times, workers_with_spells), times):
         return _verdict_on_workers("passing", workers_with_spells, times, spells)
@@ -83,6 +89,16 @@ def _verdict_on_workers(kind: str, workers: Sequence[int], times: StepTimes, spe
             is_slow_step |= (times.steps >= spell.first_step) & (times.steps <= spell.last_step)
         times = times.of_steps(is_slow_step)  # what counts is what it costs while it lasts
     return _verdict_with_cost(kind, tuple(workers), _seconds_saved(times, workers), times)
+
+
+def _with_other_workers(verdict: Verdict, times: StepTimes, spells: Sequence[Spell]) -> Verdict:
+    """A verdict on persistent workers, with those that were slow for a while, if that costs enough besides."""
+    workers_with_spells = _workers_most_delayed_first(spells)
+    other_workers = tuple(worker for worker in workers_with_spells if worker not in verdict.workers)
+    saved_besides = _seconds_saved(times, workers_with_spells) - _seconds_saved(times, verdict.workers)
+    if not other_workers or not _is_worth_a_warning(saved_besides, times):
+        return verdict
+    return verdict._replace(other_workers=other_workers, other_cost=_share_of_iterations(saved_besides, times))
 
 
 def _verdict_with_cost(kind: str, workers: tuple[int, ...], saved_seconds: float, times: StepTimes) -> Verdict:

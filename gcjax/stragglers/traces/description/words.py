@@ -8,7 +8,7 @@ from gcjax.stragglers.traces.base import Trace
 from gcjax.stragglers.traces.description.levels import Level
 from gcjax.stragglers.traces.description.slow_steps import SlowStep
 from gcjax.stragglers.traces.description.slowdown import Slowdown
-from gcjax.stragglers.traces.description.spells import Spell
+from gcjax.stragglers.traces.description.spells import Spell, are_together
 from gcjax.stragglers.traces.description.verdict import Verdict
 from gcjax.wording import counted
 
@@ -59,7 +59,7 @@ def sentence(
     clause = (
         f"{_shared_clause(shared_levels, steps, len(worker_names))}; this costs {cost_text}."
         if verdict.kind == "shared"
-        else _verdict_sentence(verdict, cost_text, spells, worker_names)
+        else _verdict_sentence(verdict, cost_text, spells, worker_names, steps)
     )
     slow_steps_sentence = _slow_steps_sentence(slow_steps, len(worker_names))
     return f"{_SEVERITIES[verdict.severity]}: {clause}{slow_steps_sentence}{failed_sentence}"
@@ -109,25 +109,45 @@ def _main_cause_clause(slowdown: Slowdown, worker_names: Sequence[str]) -> str:
     return f"; {100 * saved_share_of_lost:.3g} % of that would be gone with worker {worker_names[worker]} at the median"
 
 
-def _verdict_sentence(verdict: Verdict, cost_text: str, spells: Sequence[Spell], worker_names: Sequence[str]) -> str:
-    """What the sentence says after the severity: who is slow since when, and the text of what it costs."""
+def _verdict_sentence(
+    verdict: Verdict, cost_text: str, spells: Sequence[Spell], worker_names: Sequence[str], steps: np.ndarray
+) -> str:
+    """What the sentence says after the severity: who is slow since when, and the text of what it costs.
+
+    `steps int64[T]` are the numbers of the steps.
+    """
     if verdict.kind == "persistent":
         own_spells = [spell for spell in spells if spell.worker in set(verdict.workers)]
         is_slow_throughout = any(spell.is_slow_from_start and spell.is_slow_to_end for spell in own_spells)
         is_slow_at_end = any(spell.is_slow_to_end for spell in own_spells)
         workers_since = _slow_workers_since(verdict.workers, spells, worker_names)
+        others_sentence = _others_sentence(verdict, spells, worker_names, steps)
         if not is_slow_at_end:
             verb = _past_verb(verdict.workers)
-            return f"{workers_since} {verb} slow for half of the steps or more; this costs {cost_text}."
+            return (
+                f"{workers_since} {verb} slow for half of the steps or more; this costs {cost_text}.{others_sentence}"
+            )
         verb, while_slow = "is" if len(verdict.workers) == 1 else "are", "" if is_slow_throughout else " while it lasts"
-        return f"{workers_since} {verb} persistently slow; this costs {cost_text}{while_slow}."
+        return f"{workers_since} {verb} persistently slow; this costs {cost_text}{while_slow}.{others_sentence}"
     if verdict.workers:
         workers_since = _slow_workers_since(verdict.workers, spells, worker_names)
-        return f"{workers_since} {_past_verb(verdict.workers)} slow, which passed; this costs {cost_text}."
+        together = " together" if are_together(spells, verdict.workers, steps) else ""
+        return f"{workers_since} {_past_verb(verdict.workers)} slow{together}, which passed; this costs {cost_text}."
     if verdict.kind == "passing":
         return f"nobody is slow for long, but delays that pass cost {cost_text}."
     was_slow_sentence = _was_slow_sentence(spells, worker_names)
     return f"nobody is slow; waiting for the slowest of each step costs {cost_text}.{was_slow_sentence}"
+
+
+def _others_sentence(verdict: Verdict, spells: Sequence[Spell], worker_names: Sequence[str], steps: np.ndarray) -> str:
+    """Who was slow for a while beside persistent workers, and what it costs, as a sentence; empty if nobody was."""
+    if not verdict.other_workers:
+        return ""
+    subject = _slow_workers_since(verdict.other_workers, spells, worker_names)
+    together = " together" if are_together(spells, verdict.other_workers, steps) else ""
+    was_slow = f"{_past_verb(verdict.other_workers)} slow{together} for a while"
+    cost_text = f"this costs another {100 * verdict.other_cost:.3g} % of all iterations"
+    return f" {subject[0].upper()}{subject[1:]} {was_slow}; {cost_text}."
 
 
 def _was_slow_sentence(spells: Sequence[Spell], worker_names: Sequence[str]) -> str:
