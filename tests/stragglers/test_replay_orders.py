@@ -92,6 +92,7 @@ def test_a_slow_spell_outlives_blocks_and_not_a_permutation():
     assert abs(persistence("blocks", block_size=1) - 0.25) < 0.05
 
 
+@pytest.mark.filterwarnings("ignore:In a trace that is replayed")
 def test_units_of_another_size():
     """Steps of 4 chunks were measured; a unit is a chunk, and takes a hundredth of a second besides."""
     seconds = np.array([[1.0, 2.0], [np.inf, np.nan]], np.float32)

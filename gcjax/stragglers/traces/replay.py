@@ -102,9 +102,9 @@ def replay(
       UserWarning: if a worker has no times from some step on to the end, since its last one counts from there on.
 
     Example:
-      >>> model = gcjax.stragglers.replay(trace=np.array([[1.0, 2.0], [1.5, np.nan]]), start="recorded")
+      >>> model = gcjax.stragglers.replay(trace=np.array([[1.0, 2.0], [1.5, np.nan], [1.0, 3.0]]), start="recorded")
       >>> gcjax.stragglers.sample_durations(model, jax.random.key(0), num_units=3, num_workers=2).tolist()
-      [[1.0, 2.0], [1.5, 2.0], [1.0, 2.0]]
+      [[1.0, 2.0], [1.5, 2.0], [1.0, 3.0]]
     """
     where = "a trace that is replayed"
     if isinstance(trace, (str, Path)):
