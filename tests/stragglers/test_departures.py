@@ -26,6 +26,13 @@ def test_gaps_failures_and_workers_that_were_never_there_are_no_departures():
     assert departures(np.array(columns).T, np.arange(4), ("a", "b", "c", "d")) == ()
 
 
+def test_steps_at_the_end_in_which_nobody_has_a_time_do_not_count():
+    nobody = np.full((2, 2), NAN)
+    assert departures(np.append(LEAVES[:3], nobody, axis=0), np.arange(5), NAMES) == ()
+    assert departures(np.append(LEAVES, nobody, axis=0), np.arange(7), NAMES) == (("bee", 3),)
+    assert departures(nobody, np.arange(2), NAMES) == ()
+
+
 def test_those_that_leave_first_come_first_and_four_are_named():
     seconds = np.where(np.arange(9)[:, None] < [8, 9, 3, 7, 6, 5, 4], 1.0, NAN)
     gone = departures(seconds, np.arange(9), tuple("abcdefg"))

@@ -16,6 +16,7 @@ def departures(
     """(name of the worker, number of the first step without a time) for each that has none from there on to the end.
 
     Those that leave first come first. A worker that failed (inf) has not left, and one without any time was not there.
+    Steps at the end in which nobody has a time do not count.
 
     Args:
       compute: float[T, W] seconds, NaN where not measured, inf for a failed worker.
@@ -23,7 +24,9 @@ def departures(
       workers: the W names.
     """
     is_measured = ~np.isnan(compute)
-    num_steps = len(compute)
+    num_missing_of_all = int(is_measured.any(axis=1)[::-1].argmax())  # rows at the end
+    num_steps = len(compute) - num_missing_of_all
+    is_measured = is_measured[:num_steps]
     num_missing_at_end = np.where(is_measured.any(axis=0), is_measured[::-1].argmax(axis=0), 0)  # int64[W]
     first_missing_row = num_steps - num_missing_at_end
     leaves = [
