@@ -12,9 +12,9 @@ _CONFIDENCE = 0.95
 INTERVAL_NAME = f"{100 * _CONFIDENCE:g} % interval"
 
 NOTES = f"""\
-- Virtual seconds to the target, over the seeds in which both schemes reached it: the mean of the differences, and the
-  geometric mean of the ratios. All schemes have the same delays, parameters and batches in a seed, so that what these
-  have in common is not in the spread.
+- Virtual seconds to the target, over the seeds in which both schemes reached it, later than at 0 s: the mean of the
+  differences, and the geometric mean of the ratios. All schemes have the same delays, parameters and batches in a
+  seed, so that what these have in common is not in the spread.
 - The interval is that of the ratio, by Student's t for the mean of its logarithms: {100 * _CONFIDENCE:g} % of such
   intervals have it inside, but that the first scheme is chosen by the same seeds, which makes it look a little better
   than it is. Where 1 is in the interval, the two cannot be told apart.

@@ -31,11 +31,10 @@ def print_warnings_at_once() -> Iterator[None]:
             printed_texts.add(str(message))
             _print_line(message)
 
-    warnings.showwarning = show
-    try:
+    with warnings.catch_warnings():  # which restores `showwarning`, too
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
         yield
-    finally:
-        warnings.showwarning = show_otherwise
 
 
 def _print_line(message: Warning | str) -> None:

@@ -118,11 +118,18 @@ def check_values() -> None:
     """
     with errors.errors_in_words():
         missing_arguments.check()
-        reference = gin.config.get_bindings("gcjax.run", resolve_references=False)["experiment"]
+        reference = _without_macro(gin.config.get_bindings("gcjax.run", resolve_references=False)["experiment"])
         if isinstance(reference, gin.config.ConfigurableReference):  # else there is no experiment, which `run` says
             experiment = Experiment(reference)
             for name in experiment.bound_values:
                 experiment.value(name)
+
+
+def _without_macro(value: Any) -> Any:
+    """What a bound value is, or the macro (`%name`) that it is."""
+    while isinstance(value, gin.config.ConfigurableReference) and value.configurable.selector == "gin.macro":
+        value = gin.config.get_bindings(value.scoped_selector, resolve_references=False)["value"]
+    return value
 
 
 def experiment_of_config() -> Experiment:
@@ -131,7 +138,8 @@ def experiment_of_config() -> Experiment:
     Raises:
       ValueError: if none of them has a protocol.
     """
-    experiments = list(_experiments(gin.config.get_bindings("gcjax.run", resolve_references=False)["experiment"]))
+    bound_experiment = gin.config.get_bindings("gcjax.run", resolve_references=False)["experiment"]
+    experiments = list(_experiments(_without_macro(bound_experiment)))
     for experiment in experiments:
         if experiment.values_of_types((Protocol,)):
             return experiment

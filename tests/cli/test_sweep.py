@@ -68,10 +68,13 @@ def test_a_misspelt_parameter_is_refused_before_anything_runs(tmp_path, capsys):
 )
 def test_a_later_value_that_a_factory_refuses_is_refused_before_anything_runs(over, said, tmp_path, capsys):
     config, out = tmp_path / "small.gin", tmp_path / "out"
-    config.write_text(CONFIG)
-    assert cli.main(["sweep", str(config), "--over", over, "--out", str(out)]) == 2
-    assert said in capsys.readouterr().err
-    assert not out.exists()
+    of_macro = CONFIG.replace("run.experiment = @compare", "run.experiment = %chosen\nchosen = @compare")
+    assert of_macro != CONFIG
+    for text in (CONFIG, of_macro):
+        config.write_text(text)
+        assert cli.main(["sweep", str(config), "--over", over, "--out", str(out)]) == 2
+        assert said in capsys.readouterr().err
+        assert not out.exists()
 
 
 def test_a_first_value_that_the_experiment_refuses_leaves_nothing(tmp_path, capsys):

@@ -72,7 +72,7 @@ def test_what_lies_outside_of_the_simulations_has_a_mark():
     fits = fits._replace(duration_fits=(best, *fits.duration_fits[1:]))
     verdict, caution, *_ = fit_tables.printed_parts(fits)
     assert (
-        verdict.plain == fits.verdict and caution.plain == f"Caution: {fits.caution}" and "understates" in str(caution)
+        verdict.plain == fits.verdict and caution.plain == f"Caution: {fits.caution}" and "understate" in str(caution)
     )
     cells = fit_tables._simulated_cells(best, measured)
     assert [cell for cell in cells if cell.endswith("*")] == [f"{low[-1]:.3g} [{low[-1]:.3g}, {high[-1]:.3g}]*"]

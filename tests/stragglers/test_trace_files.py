@@ -201,6 +201,7 @@ def test_an_array_of_objects_is_not_unpickled(tmp_path):
         ("w0,w2\n1,2\n", "names 0 to W-1, .* 'w0', 'w2'"),
         ("w1,w2\n1,2\n", "names 0 to W-1, .* 'w1', 'w2'"),
         ("w0,v1\n1,2\n", "names 0 to W-1, .* 'w0', 'v1'"),
+        ("step0,step1\n1,2\n", "names 0 to W-1, .* 'step0', 'step1'"),
         ("w0,1\n1,2\n", "names 0 to W-1, .* 'w0', '1'"),
         ("w00,w01\n1,2\n", "names 0 to W-1, .* 'w00', 'w01'"),
         ("w0,w1,host\n1,2,3\n", "names 0 to W-1, .* 'w0', 'w1', 'host'"),

@@ -48,7 +48,7 @@ def with_units_under_way(record: Schedule, work: Work, compute_begin_time: jax.A
     """The record with all units that begin before its horizon; it has those of turns that were planned by then.
 
     What a worker computes while it sends and receives is planned only when that has ended. Such units are in no
-    message, and on the version of those before them. Nothing changes where there is no horizon.
+    message, end without one, and are on the version of those before them. Nothing changes where there is no horizon.
 
     Args:
       record: of workers that never stop computing.
@@ -57,10 +57,13 @@ def with_units_under_way(record: Schedule, work: Work, compute_begin_time: jax.A
     """
     bounds = compute_begin_time[None] + work.sums_from_unit_0  # [T + 1, W]
     begin, end = bounds[:-1], bounds[1:]
-    is_under_way = jnp.isinf(record.start) & (begin < record.horizon) & jnp.isfinite(record.horizon)
+    is_planned = jnp.isfinite(record.compute_start)
+    is_under_way = ~is_planned & (begin < record.horizon) & jnp.isfinite(record.horizon)
+    read_before = jax.lax.cummax(jnp.where(is_planned, record.read, -1), axis=0)
     return record._replace(
         start=jnp.where(is_under_way, begin, record.start),
         compute_start=jnp.where(is_under_way, begin, record.compute_start),
         compute_end=jnp.where(is_under_way, end, record.compute_end),
-        read=jnp.where(is_under_way, jax.lax.cummax(record.read, axis=0), record.read),
+        finish=jnp.where(is_under_way, end, record.finish),
+        read=jnp.where(is_under_way, read_before, record.read),
     )

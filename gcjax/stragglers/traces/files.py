@@ -93,8 +93,8 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
       rank. What it sends, receives, reduces and gathers is communication, all else computing; of both the seconds of
       a step are summed, and their mean over the pipeline stages that it has there is taken. Nothing tells a step that
       was done again: its operations are added up;
-    - a column for each worker, named 0 to W-1, or with the same letters before each number (`w0`, `rank_0`), with a row
-      for each unit; and maybe one named step, or the index that pandas writes, with the numbers of the steps.
+    - a column for each worker, named 0 to W-1, or with a word for workers before each number (`w0`, `rank_0`), with a
+      row for each unit; and maybe one named step, or the index that pandas writes, with the numbers of the steps.
 
     Any other table can be read by the names of its columns. What is missing or there twice is dealt with as
     `Trace.reading` says, and counted there: the later row counts for a cell that has two, a step that no row has gets
@@ -124,11 +124,14 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
 
 @contextlib.contextmanager
 def errors_name_file(path: str | Path) -> Iterator[None]:
-    """Within this block, a `ValueError` about the trace in a file begins with its path if it does not name it."""
+    """Within this block, a `ValueError` about the trace in a file begins with its path if it does not name it.
+
+    A path that is a word alone may be a word of the error, and stands before it in any case.
+    """
     try:
         yield
     except ValueError as error:
-        if str(path) in str(error):
+        if str(path) in str(error) and not str(path).isalpha():
             raise
         raise ValueError(f"{path}: {error}") from error
 

@@ -74,9 +74,9 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
         )
     raise ValueError(
         f"A trace must have the columns {', '.join(_OWN)}, or {', '.join(_ALIBABA)}, or "
-        f"{', '.join(operations.COLUMNS)}, or one for each worker with the names 0 to W-1, or w0 to w(W-1) with any "
-        f"letters for w, and beside these at most one named step; {path} has {_quoted_names(names)}. Of another table "
-        "say which column is what: "
+        f"{', '.join(operations.COLUMNS)}, or one for each worker with the names 0 to W-1, or w0 to w(W-1) with w or "
+        f"worker, rank, node, host, ..., and beside these at most one named step; {path} has {_quoted_names(names)}. "
+        "Of another table say which column is what: "
         'columns={"worker": ..., "step": ..., "compute": ...}, or --columns worker=...,step=...,compute=... If each '
         "column is a worker, name them 0 to W-1, or save them as an array [steps, workers] in a .npy file."
     )
@@ -87,12 +87,14 @@ def _layout_of_whole_table(columns: list[str], trace_of_table: Callable[[str, pa
     return Layout(columns, lambda path, parts: trace_of_table(path, pa.concat_tables(parts)))
 
 
-_WORKER_NAME = re.compile(r"((?:[A-Za-z][A-Za-z _-]*)?)\d+")
-"""The name of a column of a worker: letters, which may be missing, and its number."""
+_WORKER_NAME = re.compile(
+    r"((?:(?:w|worker|rank|node|host|machine|gpu|device|process|replica)[ _-]*)?)\d+", re.IGNORECASE
+)
+"""The name of a column of a worker: a word for workers, which may be missing, and its number."""
 
 
 def _columns_in_order_of_workers(names: list[str]) -> list[str]:
-    """The columns of workers 0 to W-1, if they have all of these numbers, with the same letters before them or none.
+    """The columns of workers 0 to W-1, if they have all of these numbers, with the same word before them or none.
 
     Empty if the names are others.
     """

@@ -16,7 +16,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 from gcjax.stragglers.iid import Parameter
-from gcjax.stragglers.traces.base import Trace, check_single_precision, trace_array, trace_of_array
+from gcjax.stragglers.traces.base import Trace, check_single_precision, trace_array
 from gcjax.stragglers.traces.departures import departures, sentence_on
 from gcjax.stragglers.traces.files import errors_name_file, read_trace
 
@@ -114,8 +114,9 @@ def replay(
     seconds = trace.compute if isinstance(trace, Trace) else trace
     model = _replay_model(seconds, start, workers, order, block_size, intercept, slope)
     if not _validate.is_traced(seconds):
-        measured = trace if isinstance(trace, Trace) else trace_of_array(seconds)
-        if gone := departures(measured.compute, measured.steps, measured.workers):
+        num_steps, num_workers = np.shape(seconds)
+        names = (trace.steps, trace.workers) if isinstance(trace, Trace) else (range(num_steps), range(num_workers))
+        if gone := departures(np.asarray(seconds), *names):
             warnings.warn(f"In {where} {sentence_on(gone)}", stacklevel=2)
     return model
 

@@ -27,6 +27,14 @@ def test_what_was_not_measured_does_not_count_in_simulations():
     assert [statistics.slowdown for statistics in simulations.simulated(model, KEY, seconds)] == [3, 3, 3]
 
 
+def test_what_was_not_measured_does_not_count_in_shorter_simulations_of_a_large_trace(monkeypatch):
+    monkeypatch.setattr(simulations, "_MAX_TIMES", 200)  # 10 draws of 5 steps
+    seconds = np.ones((40, 4))
+    seconds[20:, 3] = np.nan  # the slow one is there in 3 of the steps 0, 8, 16, 24 and 32
+    model = stragglers.constant(seconds=(1.0, 1.0, 1.0, 5.0))
+    assert simulations.simulated(model, KEY, seconds).median.slowdown == pytest.approx((3 * 5 + 2 * 1) / 5)
+
+
 def test_large_traces_are_simulated_less_often(monkeypatch):
     assert [simulations.num_draws(*shape) for shape in ((100, 4), (10**4, 10), (15_000, 10), (10**6, 10**3))] == [
         20, 20, 13, 10,

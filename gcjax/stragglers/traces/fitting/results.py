@@ -10,8 +10,8 @@ from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
 _MAX_RIVALS = 3  # that are named in the verdict
 _NO_DIFFERENCE = 1e-6
 """Nats for each time, below which a lead may be rounding."""
-_NO_RATIO = 1e-3
-"""Statistics that differ by less than this share of them are equal: tables show three digits."""
+_NO_RATIO = 1e-2
+"""Statistics that differ by less than this share of them count as equal: tables show three digits."""
 
 
 class Fit(NamedTuple):
@@ -60,7 +60,7 @@ class Fit(NamedTuple):
     def statistics_outside(self, measured: StatisticsWithFailures) -> tuple[str, ...]:
         """Names of the statistics that were measured below or above all that the model made, beyond rounding.
 
-        None if nothing was simulated, or where no draw has the number, or the trace has not (NaN).
+        No names if nothing was simulated; not that of a number that no draw has, or the trace has not (NaN).
         """
         if self.simulated_range is None:
             return ()
@@ -131,8 +131,8 @@ class Fits(NamedTuple):
         measured = self.measured_statistics.slowdown
         return (
             f"S, the slowest over the median, is {measured:.3g} in the trace, and {low:.3g} to {high:.3g} in "
-            f"{self.num_draws} simulations of {self.best.name}: a study on this fit "
-            f"{'understates' if measured > high else 'overstates'} what stragglers cost."
+            f"{self.num_draws} simulations of {self.best.name}: a study on this fit seems to "
+            f"{'understate' if measured > high else 'overstate'} what stragglers cost."
         )
 
     @property

@@ -46,8 +46,8 @@ def simulated(model: StragglerModel, rng_key: jax.Array, seconds: np.ndarray) ->
     num_steps, num_workers = seconds.shape
     keys = jax.random.split(rng_key, num_draws(num_steps, num_workers))
     num_drawn_steps = max(1, min(num_steps, _MAX_TIMES // (len(keys) * num_workers)))
-    is_whole = num_drawn_steps == num_steps
-    is_missing = np.isnan(seconds) if is_whole else np.zeros((num_drawn_steps, num_workers), bool)
+    steps = np.arange(num_drawn_steps) * num_steps // num_drawn_steps  # all, or evenly spaced ones
+    is_missing = np.isnan(seconds[steps])
     statistics_of_draws = []
     for key in keys:
         drawn_seconds = np.asarray(sample_durations(model, key, num_drawn_steps, num_workers), np.float64)
