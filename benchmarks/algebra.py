@@ -29,6 +29,10 @@ def algebra() -> list[Row]:
         _validation_row("SSP(3)", protocols.ssp(staleness=3), specifications.ssp(16, staleness=3)),
         _validation_row("SSP(3)", protocols.ssp(staleness=3), specifications.ssp(100, staleness=3)),
         _validation_row("WBSP", protocols.worker_busy(), specifications.worker_busy(16)),
+        _validation_row("ASP", protocols.asp(), specifications.asp(16)),
+        _validation_row(
+            "K-async(4)", protocols.k_async(num_contributions=4), specifications.k_async(16, num_contributions=4)
+        ),
     ]
     return [*check_rows, _laws_row(), *run_rows, _inclusion_row()]
 
