@@ -64,6 +64,7 @@ def test_a_misspelt_parameter_is_refused_before_anything_runs(tmp_path, capsys):
     [
         ("cyclic.load=2,9", "cyclic.load = 9: load must be"),
         ("study.num_seeds=1,0", "study.num_seeds = 0: num_seeds must be"),
+        ("study.num_seeds=1,2 cyclic.load=2,9", "study.num_seeds = 1, cyclic.load = 9: load must be"),
     ],
 )
 def test_a_later_value_that_a_factory_refuses_is_refused_before_anything_runs(over, said, tmp_path, capsys):
@@ -72,7 +73,8 @@ def test_a_later_value_that_a_factory_refuses_is_refused_before_anything_runs(ov
     assert of_macro != CONFIG
     for text in (CONFIG, of_macro):
         config.write_text(text)
-        assert cli.main(["sweep", str(config), "--over", over, "--out", str(out)]) == 2
+        over_arguments = [argument for values in over.split() for argument in ("--over", values)]
+        assert cli.main(["sweep", str(config), *over_arguments, "--out", str(out)]) == 2
         assert said in capsys.readouterr().err
         assert not out.exists()
 
