@@ -221,11 +221,11 @@ def _decide(rule: Rule, packed_view: PackedView, event: jax.Array) -> PackedView
     pulls = decisions.pulls(rule, view, begins)
     num_units = jnp.broadcast_to(jnp.asarray(rule.units_of(view), jnp.int32), begins.shape)
     code_row = jnp.arange(begins.size, dtype=jnp.int32) if rule.code_row is None else rule.code_row(view)  # int32[W]
+    view = view._replace(begin_time=jnp.where(begins, now, view.begin_time))
     turn_seconds = jnp.zeros_like(view.begin_time) if rule.turn_seconds is None else rule.turn_seconds(view)
     view = view._replace(
         idle=view.idle & ~begins,
         version=jnp.where(pulls, view.num_commits, view.version),
-        begin_time=jnp.where(begins, now, view.begin_time),
         progress=jnp.where(begins, 0, view.progress),
     )
     stops_turns, alarm_time = _stop_and_alarm(rule, view)

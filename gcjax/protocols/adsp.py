@@ -88,8 +88,9 @@ def adsp(
         compute_seconds_by_window = jnp.maximum(min_interval, window_seconds / num_commits - message_seconds)
 
         def turn_seconds(view: View) -> jax.Array:
-            """float[W]: for how long each worker computes in a turn that begins in this window."""
-            return compute_seconds_by_window[window_of(view.now, window_seconds, num_windows)]
+            """float[W]: for how long each worker computes in its turn, by the window in which that begins."""
+            window = window_of(view.begin_time, window_seconds, num_windows)  # int32[W]
+            return compute_seconds_by_window[window, jnp.arange(num_workers)]
 
         return event_schedule(Rule(turn_seconds=turn_seconds, weight=1.0 / num_workers), durations, network)
 
@@ -108,8 +109,8 @@ def adsp(
         """
 
         def turn_seconds(view: View) -> jax.Array:
-            """float[]: the interval between two commits of a worker in this window."""
-            num_commits = view.memory.num_commits[window_of(view.now, window_seconds, num_windows)]
+            """float[W]: the interval between two commits of each worker in the window in which its turn begins."""
+            num_commits = view.memory.num_commits[window_of(view.begin_time, window_seconds, num_windows)]
             return jnp.maximum(min_interval, window_seconds / num_commits.astype(view.now.dtype))
 
         return Rule(

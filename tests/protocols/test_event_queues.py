@@ -2,9 +2,12 @@
 
 import itertools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gcjax import protocols
+from gcjax.stragglers.network import Network
 from tests.protocols import table
 from tests.protocols.event_queue import TIMES
 from tests.protocols.table import CASES, commits_of, random_durations, random_links, schedule, tied_durations
@@ -88,3 +91,12 @@ def test_all_units_that_begin_before_the_horizon_are_recorded_where_computing_ne
         assert all((np.diff(start[begun]) >= 0).all() for start, begun in zip(found.start.T, is_begun.T, strict=True))
         # None was cut off; when a message that is under way on a shared link arrives is not known.
         assert (np.isfinite(found.finish) | np.isfinite(found.send_start))[ends].all()
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_units_of_no_length_that_end_as_a_push_is_sent_are_in_it_however_sums_are_rounded(eager, x64):
+    durations = jnp.array([[1.0, 1.0], [0.0, 0.0], [0.5, 0.5], [1.0, 1.0], [1.0, 1.0]])
+    protocol = protocols.worker_busy(eager=eager, overlap=True, trigger=1 if eager else None)
+    assert (0.4 + 1) - 0.4 < 1 == (0.25 + 1) - 0.25
+    exact, rounded = (protocol(durations, Network(latency=seconds)) for seconds in (0.25, 0.4))
+    assert rounded.work[0].max() == exact.work[0].max() == 2  # of the first push

@@ -179,3 +179,13 @@ def test_equal_workers_go_on_together_however_times_are_rounded(server):
         assert np.sum((schedule.worker >= 0) & is_commit[:, None]) == num_units * num_workers
         assert np.unique(np.asarray(schedule.time)[is_commit]).size == num_units
         assert (np.asarray(schedule.read) == np.asarray(schedule.read)[:, :1]).all()
+
+
+def test_adsp_sizes_a_turn_by_the_window_in_which_it_begins_not_in_which_it_has_received(x64):
+    """Turn 3 begins at 7 s, in the first window of 10 s, and has the parameters at 10 s."""
+    protocol = protocols.adsp(seconds=10.0, num_windows=2, min_interval=0.0)
+    rates = protocol.loss_feedback.initial(2)._replace(num_commits=jnp.array([4, 1], jnp.int32))
+    for server in (None, 0.0):
+        network = Network(download=jnp.array([3.0]), server=server)
+        found = protocol.loss_feedback.schedule(jnp.full((30, 1), 0.5), network, rates)
+        assert found.time[:3].tolist() == [3.5, 7, 10.5] and found.work[:3, 0].tolist() == [1, 1, 1]

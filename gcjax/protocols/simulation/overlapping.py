@@ -27,11 +27,11 @@ def overlapping_turn(
     # All that follows is [W], and all times seconds.
     first_unit_end_time = compute_begin_time + work.seconds_of_first(first_unit + 1)
     earliest_send_time = jnp.maximum(ready_time, first_unit_end_time)
-    num_done_by_send = work.num_of_first_done(earliest_send_time - compute_begin_time)
+    num_done_by_send = work.num_of_first_done(earliest_send_time, compute_begin_time)
     num_units = (num_done_by_send - first_unit).clip(1)
     stop = compute_begin_time + work.seconds_of_first(first_unit + num_units)
     # The step that is under way at `ready_time` is the first one on the new parameters.
-    num_done_when_ready = work.num_of_first_done(ready_time - compute_begin_time)
+    num_done_when_ready = work.num_of_first_done(ready_time, compute_begin_time)
     first_unit_on_new_params = num_done_when_ready.clip(first_unit, first_unit + num_units)
     send_start = jnp.where(jnp.isfinite(stop), earliest_send_time, jnp.inf)
     compute_start = compute_begin_time + work.seconds_of_first(first_unit)

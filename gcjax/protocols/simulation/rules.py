@@ -183,7 +183,8 @@ class Rule(NamedTuple):
         done a unit, nor while a message is under way or in no commit. The event queue does not simulate it.
       remember_unit: `(view, worker) -> memory`, after a unit of a turn that the server stops.
       turn_seconds: `(view) -> float[W]`, or `float[]` for all, if a turn is as many units as fill so many seconds, one
-        at least; instead of `num_units`.
+        at least; instead of `num_units`. It may be asked when the parameters have come; `view.begin_time` says when
+        each worker's turn has begun.
       overlaps: whether workers go on computing while they send and receive: a push has all units that are done when the
         parameters have come (`TurnPlan.first_unit_on_version`), one at least, and the server's `num_units` says
         nothing.

@@ -145,15 +145,15 @@ class Work(NamedTuple):
         seconds = self.sums_from_unit_0[count.clip(0, self.num_units), worker]
         return jnp.where(count > self.num_units, jnp.inf, seconds)
 
-    def num_of_first_done(self, seconds: jax.Array) -> jax.Array:
-        """int32[W]: how many of the first units are done so many seconds after the first one has begun."""
+    def num_of_first_done(self, end: jax.Array, begin: jax.Array | float = 0.0) -> jax.Array:
+        """int32[W]: how many of the first units, the first of which begins at `begin`, are done at `end float[W]`."""
 
         def is_done(num_units: jax.Array) -> jax.Array:
             """bool[W]: whether that many are."""
             elapsed = self.seconds_of_first(num_units)
-            return (elapsed <= seconds) & jnp.isfinite(elapsed)
+            return (begin + elapsed <= end) & jnp.isfinite(elapsed)
 
-        return _largest_fitting(is_done, self.num_units, jnp.zeros(seconds.shape, jnp.int32))
+        return _largest_fitting(is_done, self.num_units, jnp.zeros(end.shape, jnp.int32))
 
     def num_done(self, first_unit: jax.Array, end: jax.Array, begin: jax.Array | float = 0.0) -> jax.Array:
         """int32[W]: how many units from the first one on, which begins at `begin`, are done at `end`."""
