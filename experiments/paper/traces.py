@@ -118,7 +118,7 @@ def _table(jobs: list[Facts]) -> str:
         ["Steps, workers", *(f"{fixed(job['steps'])}, {job['workers']}" for job in jobs)],
         ["Slowdown $S$", *(f"{job['slowdown']:.2f}" for job in jobs)],
         [r"$P(\mathrm{slow})$, $P(\mathrm{slow}\mid\mathrm{slow})$", *map(_probabilities, jobs)],
-        [r"Lost: persistent, shared, passing (\%)", *map(_lost_time_shares, jobs)],
+        [r"Lost: in slow spells, shared, passing (\%)", *map(_lost_time_shares, jobs)],
         ["Best model on held-out steps", *(tex.escape(_model(job)) for job in jobs)],
     ]
     cell_of_row: dict[str, Callable[[Facts], str]] = {
