@@ -221,11 +221,12 @@ def _states_before_events(units_per_push: int, state: Arrivals, events: Event, r
     num_commits = np.searchsorted(commit_rows, rows).astype(np.int32)
     row_of_last_commit = np.append(-1, commit_rows)[num_commits]  # -1 if there is none
 
+    worker_of_units = events.worker[unit_rows]
+    num_units = num_before(rows, unit_rows, worker_of_units, num_workers)
+
     def num_units_since(own_rows: np.ndarray) -> np.ndarray:
-        """int32[rows, W]: the units of each worker that have arrived since its own rows."""
-        worker = events.worker[unit_rows]
-        num_units = num_before(rows, unit_rows, worker, num_workers)
-        return num_units - num_before_own_row(own_rows, unit_rows, worker, num_events)
+        """int32[rows, W]: the units of each worker that have arrived since its own rows, `own_rows int[rows, W]`."""
+        return num_units - num_before_own_row(own_rows, unit_rows, worker_of_units, num_events)
 
     units_before_events = np.where((num_commits == 0)[:, None], state.pending_units, 0)
     since_commit = num_units_since(np.broadcast_to(row_of_last_commit[:, None], last_begin.shape))

@@ -10,7 +10,8 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Specification, check_num_workers
 from gcjax.specifications.decodable_rounds import Decodable
-from gcjax.specifications.group_servers import Grouping, Groups, groups_specification
+from gcjax.specifications.group_servers import Grouping, groups_specification
+from gcjax.specifications.group_states import Groups
 
 
 @comparable
