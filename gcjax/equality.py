@@ -69,11 +69,11 @@ class PureFunction:
 def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
     """Marks a factory: what it makes from equal arguments is equal.
 
-    Its functions, also those inside of named tuples, lists and dicts that it returns, compare by the factory, its
-    arguments and the path to them. Arrays among the arguments compare by their type, shape and bits, functions as they
-    do anyway. Arguments that JAX is tracing, or objects that may change, leave everything as it is. Objects made with
-    64-bit types switched on equal none that were made without. The factory gets copies of NumPy arrays, lists and
-    dicts, so that what happens to them later changes nothing.
+    Its functions, also those inside of named tuples, frozen dataclasses, lists and dicts that it returns, compare by
+    the factory, its arguments and the path to them. Arrays among the arguments compare by their type, shape and bits,
+    functions as they do anyway. Arguments that JAX is tracing, or objects that may change, leave everything as it is.
+    Objects made with 64-bit types switched on equal none that were made without. The factory gets copies of NumPy
+    arrays, lists and dicts, so that what happens to them later changes nothing.
 
     Args:
       factory: a function whose result depends on nothing but its arguments.
@@ -112,7 +112,7 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
 def _with_comparable_functions(
     value: Any, factory_call: Hashable, arguments_compare_by_value: bool, path_in_result: tuple[Hashable, ...]
 ) -> Any:
-    """The value, where every closure in tuples, lists and dicts is now a `PureFunction`.
+    """The value, where every closure in tuples, frozen dataclasses, lists and dicts is now a `PureFunction`.
 
     Args:
       value: what a factory returned, or a part of it.
@@ -126,10 +126,9 @@ def _with_comparable_functions(
         path_of_part = (*path_in_result, field_index_or_key)
         return _with_comparable_functions(part, factory_call, arguments_compare_by_value, path_of_part)
 
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        fields = {name: part_with_comparable_functions(getattr(value, name), name) for name in value._fields}
-        is_unchanged = all(fields[name] is getattr(value, name) for name in fields)
-        return value if is_unchanged else type(value)(**fields)
+    fields = _fields_of(value)
+    if fields is not None:
+        return _with_fields(value, {name: part_with_comparable_functions(part, name) for name, part in fields.items()})
     if type(value) in (list, tuple):
         return type(value)(part_with_comparable_functions(item, index) for index, item in enumerate(value))
     if type(value) is dict:
@@ -149,11 +148,34 @@ def _copy(value: Any) -> Any:
         return {key: _copy(item) for key, item in value.items()}
     if type(value) is list:
         return list(map(_copy, value))
+    fields = _fields_of(value)
+    if fields is not None:
+        return _with_fields(value, {name: _copy(part) for name, part in fields.items()})
     if isinstance(value, tuple):
-        copies = list(map(_copy, value))
+        copies = tuple(map(_copy, value))
         is_unchanged = all(copy is item for copy, item in zip(copies, value, strict=True))
-        return value if is_unchanged else value._make(copies) if hasattr(value, "_make") else tuple(copies)
+        return value if is_unchanged else copies
     return value
+
+
+def _fields_of(value: Any) -> dict[str, Any] | None:
+    """Name -> value of the fields of a named tuple or a frozen dataclass; None of any other value."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {name: getattr(value, name) for name in value._fields}
+    if _is_of_dataclass(value) and value.__dataclass_params__.frozen:
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+    return None
+
+
+def _with_fields(value: Any, fields: dict[str, Any]) -> Any:
+    """The value with all its fields, as `_fields_of` gives them; itself if each is the very same."""
+    is_unchanged = all(part is getattr(value, name) for name, part in fields.items())
+    return value if is_unchanged else type(value)(**fields)
+
+
+def _is_of_dataclass(value: Any) -> bool:
+    """Whether a value is an object of a dataclass, and no dataclass itself."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def _equals_only_itself(value: Any) -> bool:
@@ -170,7 +192,10 @@ def _equals_only_itself(value: Any) -> bool:
 
 
 def _iterate_leaves(value: Any) -> Iterator[Any]:
-    """The values in lists, tuples and dicts, at any depth; of another value, that alone."""
+    """The values in lists, tuples, dicts and frozen dataclasses, at any depth; of another value, that alone."""
+    fields = _fields_of(value)
+    if fields is not None:
+        value = fields
     if isinstance(value, dict):
         value = tuple(value.values())
     if not isinstance(value, (list, tuple)):
@@ -197,7 +222,7 @@ def as_hashable(value: Any) -> Hashable:
     if isinstance(value, (float, complex)):
         text_in_which_nan_equals_itself = repr(value)  # and 0.0 differs from -0.0
         return type(value), text_in_which_nan_equals_itself
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if _is_of_dataclass(value):
         return type(value), tuple(
             as_hashable(getattr(value, field.name)) for field in _fields_of_frozen_dataclass(value)
         )

@@ -50,6 +50,18 @@ def test_equal_protocols(name):
     assert first == second and hash(first) == hash(second)
 
 
+def test_jax_transforms_protocols_themselves():
+    protocol = protocols.ssp(staleness=1)
+    durations = jnp.ones((3, 2)).at[:, 1].set(2.0)
+    expected = protocol(durations)
+    np.testing.assert_array_equal(jax.jit(protocol)(durations).time, expected.time)
+    with traces() as again:
+        jax.jit(protocol)(durations)
+    assert not again
+    np.testing.assert_array_equal(jax.vmap(protocol)(durations[None]).time[0], expected.time)
+    assert jax.eval_shape(protocol, durations).time.shape == expected.time.shape
+
+
 OWN_CLOSURE = {"whole uneven"}  # made in the tests, with a function of its own as argument
 
 

@@ -98,7 +98,7 @@ def until_work(protocol: Protocol, num_units: int) -> Protocol:
         is_used = is_commit & (work_before_commits < num_units)  # true up to the last one, false after it
         return truncate(whole_schedule, num_commits=is_used.sum())
 
-    return protocol._replace(schedule=schedule)
+    return protocol.replace(schedule=schedule)
 
 
 def check_work(name: str, schedule: Schedule, num_units: int, num_sampled: int) -> None:

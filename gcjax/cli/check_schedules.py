@@ -135,7 +135,7 @@ def _conformances(protocol: Protocol, conditions: Sequence[DrawnCondition]) -> l
     if protocol.specification is None:
         return [None for _ in conditions]
     num_workers = conditions[0].durations.shape[1]
-    compiled_protocol = jax.jit(lambda *inputs: protocol(*inputs))
+    compiled_protocol = jax.jit(protocol)
     specification = protocol.specification(num_workers)
     return [_conformance(compiled_protocol, specification, condition) for condition in conditions]
 

@@ -202,7 +202,7 @@ def _raise_wrong_type(parameter: str, annotation: Any, value: Any) -> None:
         for key, item in value.items():
             if not accepts(item_type, item):
                 _raise_wrong_type(f"{parameter}[{key!r}]", item_type, item)
-    is_uncalled_function = callable(value) and not isinstance(value, tuple)
+    is_uncalled_function = inspect.isroutine(value) or inspect.isclass(value)
     if is_uncalled_function:
         value_text = f"the function {getattr(value, '__name__', value)} itself"
         hint = " Write () behind the name, so that it is called."

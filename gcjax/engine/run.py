@@ -243,7 +243,7 @@ def replay(
       >>> bool((again.params == run.params).all())
       True
     """
-    device_layout, protocol = layout(mesh), protocol._replace(loss_feedback=None)
+    device_layout, protocol = layout(mesh), protocol.replace(loss_feedback=None)
     counts = {"num_commits": num_commits, "eval_every": eval_every, "wavefront_width": wavefront_width}
     _check_arguments(task, protocol, optimizer, **counts)
     eval_every = eval_every if start is None else _validate.integer("start.commit", start.commit, minimum=1)
@@ -258,7 +258,7 @@ def replay(
     check_shapes(schedule, schedule.start.shape)
     check_structure(schedule, protocol)
     if protocol.code is None:  # a worker that comes back can have read a newer version than others in its commit
-        protocol = protocol._replace(one_version=protocol.one_version and reads_one_version(schedule))
+        protocol = protocol.replace(one_version=protocol.one_version and reads_one_version(schedule))
     schedule = jax.tree.map(jnp.asarray, schedule)
     options = Options(
         num_commits=num_commits, eval_every=eval_every_or_default(eval_every, schedule),

@@ -3,8 +3,9 @@
 Letters: T units sampled per worker, W workers, E commits (server updates), C contributions to a commit.
 """
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -165,11 +166,13 @@ class LossFeedback(NamedTuple):
     num_windows: int
 
 
-class Protocol(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Protocol:
     """Who waits for whom.
 
     Calling a protocol with `durations float[T, W]` (seconds; inf is a failed worker) and optionally a `Network`
-    checks them and returns the schedule; also under `jit`, which needs a function: `jax.jit(lambda d: protocol(d))`.
+    checks them and returns the schedule; also under `jit`, as in `jax.jit(protocol)(durations)`, and `vmap`.
+    `protocol.replace(rule=None)` is the same protocol with another value of a field.
     Its times have the durations' type: float32 tells 1 s apart up to 1.7e7 s, and a run that is longer than some 10^7
     units needs durations of float64 (`jax_enable_x64`).
 
@@ -242,6 +245,10 @@ class Protocol(NamedTuple):
                 simulation(*inputs)  # not compiled, it raises the error that says what there was no room for
             raise
         return schedule
+
+    def replace(self, **fields: Any) -> Self:
+        """The same protocol with other values of these fields."""
+        return dataclasses.replace(self, **fields)
 
     def simulation(self, network: Network, absences: Absences | None = None) -> Callable[..., Schedule]:
         """The pure function `(durations, network) -> Schedule` for a network of this kind.
@@ -367,12 +374,12 @@ def simulation_inputs(durations: jax.Array, network: Network, absences: Absences
 
 def with_absences(protocol: Protocol, absences: Absences | None) -> Protocol:
     """The protocol; where workers are away, one that comes back can read a newer version than others in its commit."""
-    return protocol if absences is None else protocol._replace(one_version=False)
+    return protocol if absences is None else protocol.replace(one_version=False)
 
 
 def with_known_schedule(protocol: Protocol, schedule: Schedule) -> Protocol:
     """The protocol of a run without absences whose schedule is there already: nothing is simulated, also by no rule."""
-    return protocol._replace(schedule=lambda durations, network: schedule, rule=None)
+    return protocol.replace(schedule=lambda durations, network: schedule, rule=None)
 
 
 def checked_absences(absences: Absences | None, durations: jax.Array) -> Absences | None:

@@ -55,6 +55,4 @@ def delay_adaptive(*, delay_threshold: float | None = None) -> Protocol:
         factor = weight(staleness, durations.shape[1]).astype(record.weight.dtype)
         return record._replace(weight=record.weight * factor)
 
-    return unweighted._replace(
-        schedule=schedule, max_weight=1.0, rule=rule, specification=specifications.delay_adaptive
-    )
+    return unweighted.replace(schedule=schedule, max_weight=1.0, rule=rule, specification=specifications.delay_adaptive)

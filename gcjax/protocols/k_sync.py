@@ -35,9 +35,7 @@ def k_sync(*, num_contributions: int) -> Protocol:
         _checked_num_contributions("k_sync", "k_batch_sync", num_contributions),
         one_push_per_worker=True,
         cancels_others=True,
-    )._replace(
-        specification=lambda num_workers: specifications.k_sync(num_workers, num_contributions=num_contributions)
-    )
+    ).replace(specification=lambda num_workers: specifications.k_sync(num_workers, num_contributions=num_contributions))
 
 
 @comparable
@@ -57,7 +55,7 @@ def k_batch_sync(*, num_contributions: int) -> Protocol:
     num_contributions = _validate.integer("num_contributions", num_contributions, minimum=1)
     return _protocol_of_first_gradients(
         lambda num_workers: num_contributions, one_push_per_worker=False, cancels_others=True
-    )._replace(
+    ).replace(
         specification=lambda num_workers: specifications.k_batch_sync(num_workers, num_contributions=num_contributions)
     )
 
@@ -79,7 +77,7 @@ def k_async(*, num_contributions: int) -> Protocol:
         _checked_num_contributions("k_async", "k_batch_async", num_contributions),
         one_push_per_worker=True,
         cancels_others=False,
-    )._replace(
+    ).replace(
         specification=lambda num_workers: specifications.k_async(num_workers, num_contributions=num_contributions)
     )
 
@@ -101,7 +99,7 @@ def k_batch_async(*, num_contributions: int) -> Protocol:
     num_contributions = _validate.integer("num_contributions", num_contributions, minimum=1)
     return _protocol_of_first_gradients(
         lambda num_workers: num_contributions, one_push_per_worker=False, cancels_others=False
-    )._replace(
+    ).replace(
         specification=lambda num_workers: specifications.k_batch_async(num_workers, num_contributions=num_contributions)
     )
 
@@ -125,7 +123,7 @@ def backup_workers(*, num_backup: int) -> Protocol:
         hint = "Somebody must be waited for."
         return num_workers - _validate.integer("num_backup", num_backup, maximum=num_workers - 1, hint=hint)
 
-    return _protocol_of_first_gradients(num_waited, one_push_per_worker=True, cancels_others=True)._replace(
+    return _protocol_of_first_gradients(num_waited, one_push_per_worker=True, cancels_others=True).replace(
         specification=lambda num_workers: specifications.backup_workers(num_workers, num_backup=num_backup)
     )
 

@@ -80,7 +80,7 @@ def m_sgc(
         max_staleness=jobs_in_flight - 1,
         rounds=scheme.rounds,
     )
-    return protocol._replace(specification=promised_specification(specifications.m_sgc, bursts))
+    return protocol.replace(specification=promised_specification(specifications.m_sgc, bursts))
 
 
 class _Multiplex(NamedTuple):

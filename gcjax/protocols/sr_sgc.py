@@ -70,7 +70,7 @@ def sr_sgc(
     protocol = protocol_of_rounds(
         code, num_workers, num_units=load, num_messages=1, max_staleness=max_jobs_ended_meanwhile, rounds=scheme.rounds
     )
-    return protocol._replace(specification=promised_specification(specifications.sr_sgc, bursts))
+    return protocol.replace(specification=promised_specification(specifications.sr_sgc, bursts))
 
 
 class _SelectiveRepeat(NamedTuple):

@@ -48,7 +48,7 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
         staleness = jnp.arange(record.time.size, dtype=jnp.int32)[:, None] - record.version
         return record._replace(weight=record.weight / jnp.maximum(staleness, 1).astype(record.weight.dtype))
 
-    return unweighted._replace(
+    return unweighted.replace(
         schedule=schedule,
         rule=rule,
         specification=lambda num_workers: specifications.staleness_aware(

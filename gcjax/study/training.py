@@ -379,7 +379,7 @@ def _truncated_protocol(protocol: Protocol, seconds: float) -> Protocol:
     loss_feedback = protocol.loss_feedback
     if loss_feedback is not None:
         loss_feedback = loss_feedback._replace(schedule=truncated_schedule(loss_feedback.schedule))
-    return protocol._replace(schedule=truncated_schedule(protocol.schedule), loss_feedback=loss_feedback)
+    return protocol.replace(schedule=truncated_schedule(protocol.schedule), loss_feedback=loss_feedback)
 
 
 def _run_slice(tree: Any, run: int) -> Any:

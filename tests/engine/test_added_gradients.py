@@ -96,6 +96,6 @@ def test_the_table_of_a_process_that_begins_anew_is_empty(x64):
 
 def test_who_reads_always_has_no_table():
     protocol = protocols.ringleader()
-    protocol = protocol._replace(local=protocol.local._replace(reads_always=True))
+    protocol = protocol.replace(local=protocol.local._replace(reads_always=True))
     with pytest.raises(ValueError, match="must not have gradient_table, .*; got gradient_table"):
         engine.run(regression(), protocol, SGD, durations(), rng_key=KEY)

@@ -98,7 +98,7 @@ def test_only_what_has_happened_is_seen_and_the_end_is_judged(x64):
         schedule=lambda d, n, controls: inner.schedule(d, n, controls[0]),
         next=look,
     )
-    protocol = adacomm._replace(loss_feedback=loss_feedback)
+    protocol = adacomm.replace(loss_feedback=loss_feedback)
     found = engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, eval_every=3, network=NETWORK)
     made = [int((found.schedule.time <= (j + 1) * inner.seconds).sum()) for j in range(inner.num_windows - 1)]
     assert found.state.controls[1][:-1].tolist() == [[n, n] for n in made]

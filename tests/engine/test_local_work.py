@@ -479,7 +479,7 @@ def test_links_take_the_size_of_the_parameters():
 def test_a_deadline_before_anything_is_done_is_an_error(x64):
     wanted = "some commit must have work in it; of the 12 .* none has"
     late = protocols.anytime_minibatch(seconds=0.01)
-    late = late._replace(schedule=jax.jit(late.schedule))
+    late = late.replace(schedule=jax.jit(late.schedule))
     with pytest.raises(ValueError, match=wanted):
         late(durations())
     coded = protocols.coded(codes.uncoded(W), stop=stopping.deadline(0.01))
@@ -529,7 +529,7 @@ def test_padding_may_stand_before_the_contributions(x64):
     fields = {n: np.take_along_axis(np.asarray(getattr(schedule, n)), order, 1) for n in Schedule._fields[1:5]}
     moved = schedule._replace(**{n: jnp.asarray(x) for n, x in fields.items()})
     assert (moved.worker[:, 0] < 0).any()
-    other = protocol._replace(schedule=lambda d, n: moved)
+    other = protocol.replace(schedule=lambda d, n: moved)
     assert_close(
         engine.run(regression(), other, SGD, durations(), rng_key=KEY, eval_every=2).params,
         result("grouped change").params,

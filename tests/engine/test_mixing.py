@@ -103,7 +103,7 @@ def mixed_by_others(overlaps, listed):
         return matrix_of_commit
 
     mixing = made.local.mixing._replace(members=members, matrix=matrix, overlaps=overlaps)
-    return made._replace(local=made.local._replace(mixing=mixing))
+    return made.replace(local=made.local._replace(mixing=mixing))
 
 
 @pytest.mark.parametrize(("overlaps", "listed"), [(False, False), (True, False), (True, True)])
@@ -129,7 +129,7 @@ def test_a_single_step_without_a_loop_has_the_same_bits(name, x64):
     """Also under vmap, where one run has more commits than the other."""
     protocol = PROTOCOLS[name]
     assert protocol.local.single_steps
-    looped = protocol._replace(local=protocol.local._replace(single_steps=False))
+    looped = protocol.replace(local=protocol.local._replace(single_steps=False))
     several = jnp.stack([durations(), durations().at[3:].set(jnp.inf)])
 
     def runs(protocol):
@@ -148,7 +148,7 @@ def without_worker_2_in_commit_1(protocol):
         is_left_out = (jnp.arange(whole.time.size)[:, None] == 1) & (whole.worker == 2)
         return whole._replace(worker=jnp.where(is_left_out, -1, whole.worker))
 
-    return protocol._replace(schedule=schedule)
+    return protocol.replace(schedule=schedule)
 
 
 def test_who_has_no_step_in_a_commit_averages_what_it_had(x64):

@@ -62,7 +62,7 @@ def test_another_setup_is_refused_with_the_differences(served):
 
 
 def with_local_work(**changes):
-    return setup(LOCAL_SGD._replace(local=LOCAL_SGD.local._replace(**changes)))
+    return setup(LOCAL_SGD.replace(local=LOCAL_SGD.local._replace(**changes)))
 
 
 def coded_setup(key):

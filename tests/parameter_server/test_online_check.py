@@ -102,7 +102,7 @@ def test_it_holds_the_same_events_whatever_happens(name):
 
 
 def test_a_protocol_without_a_specification_is_refused():
-    protocol = PROTOCOLS["asp"]._replace(specification=None)
+    protocol = PROTOCOLS["asp"].replace(specification=None)
     with pytest.raises(ValueError, match=r"check=True .* this protocol has none. Use check=False"):
         parameter_server.Server(setup(protocol), parameter_server.Limits(1), check=True)
 

@@ -37,7 +37,7 @@ PROTOCOLS = {
     "coded in blocks": protocols.coded(BLOCKS),
     "coded whole workers": protocols.coded(codes.cyclic_mds(4, num_stragglers=1)),
     "stsyn": protocols.stsyn(num_local_steps=2, num_waited=2),
-    "stsyn momentum": protocols.stsyn(num_local_steps=2, num_waited=2)._replace(
+    "stsyn momentum": protocols.stsyn(num_local_steps=2, num_waited=2).replace(
         local=protocols.LocalWork(optimizer=optax.sgd(0.05, momentum=0.9))
     ),
 }

@@ -315,7 +315,7 @@ REFUSED = {
     "m_sgc": (protocols.m_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
     "stsyn": (protocols.stsyn(num_local_steps=2, num_waited=2), "stopped by the server.*failed_workers"),
     "worker_busy overlap": (protocols.worker_busy(overlap=True), "compute while they send"),
-    "without a rule": (protocols.bsp()._replace(rule=None), "Give it one"),
+    "without a rule": (protocols.bsp().replace(rule=None), "Give it one"),
 }
 
 

@@ -19,7 +19,7 @@ LINKS = stragglers.links
 
 def fast(made):
     """The protocol with its schedule as one program."""
-    return made._replace(schedule=jax.jit(made.schedule, compiler_options=quick()))
+    return made.replace(schedule=jax.jit(made.schedule, compiler_options=quick()))
 
 
 def regions(**options):

@@ -37,7 +37,7 @@ def test_every_protocol_is_in_the_table():
 @pytest.mark.parametrize("name", some(OTHERS[::2], [*OTHERS[1::2], *SOME]))
 def test_the_contract(name):
     """With the program that other tests use as well."""
-    made = protocol(name)._replace(schedule=table.compiled(name))
+    made = protocol(name).replace(schedule=table.compiled(name))
     before = table.TRACES[name, table.shape_of(name)]
     num_units = table.shape_of(name)[0]
     check_protocol(made, num_workers=W, num_units=num_units, quick=True, knows_durations=name in KNOW_DURATIONS)
@@ -47,9 +47,9 @@ def test_the_contract(name):
 @pytest.mark.slow("stsyn", "worker_busy overlap")
 @pytest.mark.parametrize("name", some(SOME, OTHERS))
 def test_the_whole_contract_with_vmap_and_the_specification(name):
-    made = protocol(name)._replace(schedule=table.function(name))
+    made = protocol(name).replace(schedule=table.function(name))
     if CASES[name].controls is not None:  # the schedule has those, and the rule the first ones of a search
-        made = made._replace(rule=None)
+        made = made.replace(rule=None)
     num_units = table.shape_of(name)[0]
     check_protocol(made, num_workers=W, num_units=num_units, knows_durations=name in KNOW_DURATIONS)
 

@@ -71,7 +71,7 @@ def test_a_server_without_work_changes_nothing():
 
 
 def test_without_a_rule_each_message_takes_longer():
-    coded = protocols.anytime_minibatch(seconds=5.0)._replace(rule=None)
+    coded = protocols.anytime_minibatch(seconds=5.0).replace(rule=None)
     with_service, without = coded(sampled(40), NETWORK), coded(sampled(40), NETWORK._replace(service=None))
     np.testing.assert_allclose(np.diff(with_service.time[:3]) - np.diff(without.time[:3]), SERVICE, rtol=1e-5)
 

@@ -215,7 +215,7 @@ ALONE = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes_and_types_are_checked_also_under_jit(name, good):
     which, corrupt, message = SHAPES[name]
-    broken = GOOD[which]._replace(schedule=lambda d, n: corrupt(good[which]))
+    broken = GOOD[which].replace(schedule=lambda d, n: corrupt(good[which]))
     with pytest.raises(ValueError, match=message):
         broken(np.ones(SHAPE, np.float32))
     with pytest.raises(ValueError, match=message):
@@ -226,7 +226,7 @@ def test_shapes_and_types_are_checked_also_under_jit(name, good):
 def test_values_are_checked_with_the_protocol_and_most_without(name, good):
     which, corrupt, message = VALUES[name]
     bad = corrupt(good[which])
-    broken = GOOD[which]._replace(schedule=lambda d, n: bad)
+    broken = GOOD[which].replace(schedule=lambda d, n: bad)
     with pytest.raises(ValueError, match=message):
         broken(np.ones(SHAPE, np.float32))
     batch = jax.tree.map(lambda *x: np.stack(x), good[which], bad)
@@ -296,19 +296,19 @@ def test_max_weight_is_said_by_those_who_want_more():
     heavy = protocols.Protocol(lambda d, n: protocols.bsp().schedule(d, n)._replace(weight=jnp.ones(SHAPE)))
     with pytest.raises(ValueError, match="commit 0 has 3"):
         heavy(np.ones(SHAPE, np.float32))
-    heavy._replace(max_weight=3.0)(np.ones(SHAPE, np.float32))
-    heavy._replace(max_weight=None)(np.ones(SHAPE, np.float32))
+    heavy.replace(max_weight=3.0)(np.ones(SHAPE, np.float32))
+    heavy.replace(max_weight=None)(np.ones(SHAPE, np.float32))
     protocols.asp(weight=5.0)(np.ones(SHAPE, np.float32))
 
 
 def test_a_run_refuses_and_under_jit_check_does(good):
     task = tasks.linear_regression(num_chunks=3, num_examples=9, num_features=2)
     d, bad = np.ones(SHAPE, np.float32), VALUES["weights of nine"][1](good["bsp"])
-    heavy = GOOD["bsp"]._replace(schedule=lambda d, n: jax.tree.map(jnp.asarray, bad))
+    heavy = GOOD["bsp"].replace(schedule=lambda d, n: jax.tree.map(jnp.asarray, bad))
     arguments = {"optimizer": optax.sgd(0.1), "durations": d, "rng_key": jax.random.key(0)}
     with pytest.raises(ValueError, match="must add up to 1 at most.*commit 3 has 9"):
         engine.run(task, heavy, **arguments)
-    flat = GOOD["bsp"]._replace(schedule=lambda d, n: bad._replace(weight=jnp.ones(6)))
+    flat = GOOD["bsp"].replace(schedule=lambda d, n: bad._replace(weight=jnp.ones(6)))
     with pytest.raises(ValueError, match=r"weight .* must be float\[E, C\]"):
         jax.eval_shape(lambda key: engine.run(task, flat, **{**arguments, "rng_key": key}), arguments["rng_key"])
     run = jax.jit(lambda key: engine.run(task, heavy, **{**arguments, "rng_key": key}))(arguments["rng_key"])

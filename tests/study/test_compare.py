@@ -286,7 +286,7 @@ def test_a_loss_that_became_nan_is_said(tmp_path):
         ({"timeline_seconds": 0.0}, "timeline_seconds must be above 0 and finite; got 0"),
         ({"task": tasks.digits(3, local_data=True)}, "scheme 'ASP': .*; got 4 workers for 3 chunks"),
         (
-            {"schemes": {"own": protocols.k_async(num_contributions=2)._replace(one_version=True)}},
+            {"schemes": {"own": protocols.k_async(num_contributions=2).replace(one_version=True)}},
             "^scheme 'own': contributions to one commit of this schedule read different versions",
         ),
         ({"num_seeds": 0}, "num_seeds must be a whole number at least 1; got 0"),

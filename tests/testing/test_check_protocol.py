@@ -14,7 +14,7 @@ COUNT = iter(range(1, 1000))
 
 def schedule_with(change, base=BSP, **fields):
     """The protocol with another schedule: `change(schedule, durations) -> schedule`."""
-    return base._replace(schedule=lambda d, n: change(base.schedule(d, n), d), **fields)
+    return base.replace(schedule=lambda d, n: change(base.schedule(d, n), d), **fields)
 
 
 def only(s, name, change):
@@ -51,7 +51,7 @@ BROKEN = {
         r"used once only.* Smallest .*\[\[1\., 1\.\], \[1\., 1\.\]\]",
     ),
     "staler than it says": (
-        ASP._replace(max_staleness=lambda w: 0),
+        ASP.replace(max_staleness=lambda w: 0),
         "staleness must not be above .*max_staleness, 0; commit 1",
     ),
     "several versions": (
@@ -74,11 +74,11 @@ BROKEN = {
         "before its worker has computed the one before; unit 1 of worker 0",
     ),
     "messages take no time": (
-        BSP._replace(schedule=lambda d, n: BSP.schedule(d, n._replace(upload=0 * n.upload))),
+        BSP.replace(schedule=lambda d, n: BSP.schedule(d, n._replace(upload=0 * n.upload))),
         r"sending a message must take the latency and the upload .*; unit 0 .*\[\[1\., 1\.\]\] with latency=",
     ),
     "parameters are there at once": (
-        ASP._replace(schedule=lambda d, n: ASP.schedule(d, n._replace(download=0 * n.download))),
+        ASP.replace(schedule=lambda d, n: ASP.schedule(d, n._replace(download=0 * n.download))),
         "receiving parameters must take the latency and the download .*; unit 0 of .* instead of .* with latency=",
     ),
     "other mistakes with fewer units": (
@@ -88,11 +88,11 @@ BROKEN = {
         r"not come before what it uses; commit 0.* \[\[1\., 1\.\], \[1\., 1\.\], \[1\., 1\.\]\]",
     ),
     "faster than sampled": (
-        BSP._replace(schedule=lambda d, n: BSP.schedule(d * 0.5, n)),
+        BSP.replace(schedule=lambda d, n: BSP.schedule(d * 0.5, n)),
         "as long as its duration; unit 0 of .* takes 0.5 s",
     ),
     "slower than sampled": (
-        BSP._replace(schedule=lambda d, n: BSP.schedule(d * 2, n)),
+        BSP.replace(schedule=lambda d, n: BSP.schedule(d * 2, n)),
         "not take longer than its duration",
     ),
     "32 bits": (
@@ -119,7 +119,7 @@ BROKEN = {
         "must be the same under vmap; weight is not",
     ),
     "breaks its promise": (
-        ASP._replace(specification=protocols.ssp(staleness=0).specification),
+        ASP.replace(specification=protocols.ssp(staleness=0).specification),
         "keep to .* specification;",
     ),
     "knows the future": (
@@ -131,11 +131,11 @@ BROKEN = {
         "up to the horizon commits must be the same if more units are sampled; commit 0 at 1 s is not.*4 units of",
     ),
     "has too late a horizon": (
-        SSP._replace(schedule=lambda d, n: SSP.schedule(d, n)._replace(horizon=jnp.asarray(jnp.inf, d.dtype))),
+        SSP.replace(schedule=lambda d, n: SSP.schedule(d, n)._replace(horizon=jnp.asarray(jnp.inf, d.dtype))),
         "up to the horizon commits must be the same if more units are sampled; commit",
     ),
     "has another rule": (
-        protocols.k_async(num_contributions=2)._replace(rule=protocols.k_async(num_contributions=1).rule),
+        protocols.k_async(num_contributions=2).replace(rule=protocols.k_async(num_contributions=1).rule),
         "must have the commits that the protocol's rule makes in the event queue, all the same; commit 0 at .* is not",
     ),
     "cannot be traced": (schedule_with(on_values), "schedule must be a pure function .* can be traced"),
