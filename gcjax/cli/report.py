@@ -34,6 +34,7 @@ def command(options: argparse.Namespace) -> None:
         options.result = results_json.folder_json(folder)
 
 
+@warning_lines.print_warnings()
 def _rebuild_report(folder: Path) -> None:
     """Rebuilds summary and figures if the run is a comparison, and prints its table; else prints its summary.
 
@@ -44,14 +45,11 @@ def _rebuild_report(folder: Path) -> None:
 
     is_comparison, has_summary = (folder / "metrics.parquet").exists(), (folder / "summary.md").exists()
     if has_summary and not is_comparison:
-        with warning_lines.print_warnings():
-            seal.read(folder, rebuilt_files=(analysis.store.PAGE_FILE,))  # raises for a damaged file
+        seal.read(folder, rebuilt_files=(analysis.store.PAGE_FILE,))  # raises for a damaged file
         progress.console().print(tables.rich_page((folder / "summary.md").read_text()))
         return
-    with warning_lines.print_warnings():
-        results = analysis.load(folder)
-    with warning_lines.print_warnings():
-        _write_report(results, folder)
+    results = analysis.load(folder)
+    _write_report(results, folder)
     progress.console().print(analysis.table(results))
 
 

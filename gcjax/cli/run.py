@@ -16,7 +16,7 @@ def command(options: argparse.Namespace) -> None:
     from gcjax import analysis, config, processes, progress
     from gcjax.analysis import seal
 
-    with warning_lines.print_warnings_at_once(), distributed.group(options), contextlib.ExitStack() as lock_stack:
+    with warning_lines.print_warnings(), distributed.group(options), contextlib.ExitStack() as lock_stack:
         processes.share(lambda: config.load(options.config, options.bindings))
         processes.agree("config", _config_and_versions())
         out = _locked_out_folder(options, lock_stack)

@@ -18,7 +18,7 @@ def command(options: argparse.Namespace) -> None:
 
     grid.combinations(options.over)  # raises for wrong values before a folder is made
     with (
-        warning_lines.print_warnings_at_once(),
+        warning_lines.print_warnings(),
         contextlib.ExitStack() as lock_stack,
         progress.bar() as sweep_progress,
     ):
