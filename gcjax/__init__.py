@@ -66,5 +66,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What `dir(gcjax)` lists: also what has not been imported yet."""
-    return sorted([*globals(), *__all__])
+    """What `dir(gcjax)` lists: all of it, imported yet or not."""
+    return ["__version__", *__all__]
