@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes import Assignment, Coding, GradientCode
+from gcjax.codes.base import check_assignment
 from gcjax.testing.contract import (
+    ContractError,
     TracedProgram,
     call_or_fail,
     check_refusal,
@@ -123,25 +125,15 @@ def _zero_tolerance(code: GradientCode) -> float:
 
 
 def _check_assignment(assignment: Assignment, num_blocks: int) -> None:
-    """Checks that chunks are numbers below N, each once at most per worker and block, and -1 only behind them."""
-    chunks = np.asarray(assignment.chunks)
-    rule = "the chunks of an assignment must be int[W, K]"
-    require(chunks.ndim == 2 and chunks.dtype.kind == "i", f"{rule}; got {chunks.dtype}{list(chunks.shape)}")
-    is_valid = (chunks >= -1) & (chunks < assignment.num_chunks)
-    rule = f"chunks must be 0, ..., {assignment.num_chunks - 1}, and -1 behind the last one of a worker"
-    require(is_valid.all(), rule, f"worker {np.argwhere(~is_valid)[0][0] if not is_valid.all() else 0}")
-    for worker, chunks_of_worker in enumerate(chunks):
-        held_chunks = chunks_of_worker[chunks_of_worker >= 0]
-        require(
-            (chunks_of_worker[: held_chunks.size] >= 0).all(),
-            rule,
-            f"worker {worker} has {on_one_line(chunks_of_worker)}",
-        )
-        most_slots = np.bincount(held_chunks, minlength=1).max()
-        once_rule = "a worker must hold a chunk once only" + (
-            f" for each of its {num_blocks} blocks" if num_blocks > 1 else ""
-        )
-        require(most_slots <= num_blocks, once_rule, f"worker {worker}: {on_one_line(chunks_of_worker)}")
+    """Checks that it is a valid assignment, where each chunk stands once at most per worker and block."""
+    try:
+        check_assignment(assignment)
+    except ValueError as error:
+        raise ContractError(str(error)) from None
+    rule = "a worker must hold a chunk once only" + (f" for each of its {num_blocks} blocks" if num_blocks > 1 else "")
+    for worker, chunks_of_worker in enumerate(assignment.chunks):
+        most_slots = np.bincount(chunks_of_worker[chunks_of_worker >= 0], minlength=1).max()
+        require(most_slots <= num_blocks, rule, f"worker {worker}: {on_one_line(chunks_of_worker)}")
 
 
 def _check_types(code: GradientCode) -> None:
