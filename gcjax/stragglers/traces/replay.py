@@ -3,6 +3,7 @@
 Letters: T units of work, W workers. The columns of a trace are the workers measured.
 """
 
+import contextlib
 import math
 import warnings
 from pathlib import Path
@@ -107,17 +108,21 @@ def replay(
       [[1.0, 2.0], [1.5, 2.0], [1.0, 3.0]]
     """
     where = "a trace that is replayed"
+    naming_file: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if isinstance(trace, (str, Path)):
-        where, trace = str(trace), read_trace(trace)
-        with errors_name_file(where):
-            _check_can_be_replayed(trace.compute)
+        where, naming_file, trace = str(trace), errors_name_file(trace), read_trace(trace)
     seconds = trace.compute if isinstance(trace, Trace) else trace
-    model = _replay_model(seconds, start, workers, order, block_size, intercept, slope)
-    if not _validate.is_traced(seconds):
-        num_steps, num_workers = np.shape(seconds)
-        names = (trace.steps, trace.workers) if isinstance(trace, Trace) else (range(num_steps), range(num_workers))
-        if gone := departures(np.asarray(seconds), *names):
-            warnings.warn(f"In {where} {sentence_on(gone)}", stacklevel=2)
+    if _validate.is_traced(seconds):
+        return _replay_model(seconds, start, workers, order, block_size, intercept, slope)
+    seconds = trace_array(seconds)
+    with naming_file:
+        seconds_without_gaps = with_gaps_filled(seconds)
+        if jnp.result_type(float) == jnp.float32:
+            check_single_precision(seconds_without_gaps)
+    model = _replay_model(seconds_without_gaps, start, workers, order, block_size, intercept, slope)
+    names = (trace.steps, trace.workers) if isinstance(trace, Trace) else map(range, seconds.shape)
+    if gone := departures(seconds, *names):
+        warnings.warn(f"In {where} {sentence_on(gone)}", stacklevel=2)
     return model
 
 
@@ -126,14 +131,10 @@ def _replay_model(
     seconds: np.ndarray | jax.Array, start: str, workers: str, order: str, block_size: int | None,
     intercept: Parameter, slope: Parameter,
 ) -> StragglerModel:  # fmt: skip
-    """`replay` of an array [T, columns], so that models compare by what a file held when it was read.
+    """`replay` of an array [T, columns] without gaps, so that models compare by what a file held when it was read.
 
     A unit takes `intercept + slope * seconds` of a row, and the next one that of the next row in the `order`.
     """
-    if not _validate.is_traced(seconds):
-        seconds = trace_array(seconds)
-        _check_can_be_replayed(seconds)
-        seconds = with_gaps_filled(seconds)
     has_drawn_workers = _validate.choice("workers", workers, WORKERS) == "drawn"
     has_random_start = _validate.choice("start", start, STARTS) == "random"
     num_units, num_columns = seconds.shape
@@ -184,13 +185,6 @@ def _replay_model(
     return StragglerModel(init, _next_unit_of_block if order == "blocks" else _next_unit)
 
 
-def _check_can_be_replayed(seconds: np.ndarray) -> None:
-    """Raises `ValueError` if a worker of times float[T, columns] has none, or they cannot be in the type of floats."""
-    _check_every_worker_is_measured(seconds)
-    if jnp.result_type(float) == jnp.float32:
-        check_single_precision(seconds)
-
-
 def _block_size(block_size: int | None, order: str, num_units: int) -> int:
     """The units of a block, or of the trace where there are no blocks; a `ValueError` for a size that is none.
 
@@ -217,8 +211,13 @@ def with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
 
     Raises `ValueError` if a worker (a column) has no measured unit.
     """
-    _check_every_worker_is_measured(seconds)
     is_measured = ~np.isnan(seconds)
+    is_never_measured = ~is_measured.any(axis=0)
+    if is_never_measured.any():
+        raise ValueError(
+            "to be replayed, a trace must have a measured unit of every worker; worker "
+            f"{is_never_measured.argmax()} has none. Leave its column out, or write inf for a failed worker."
+        )
     columns_with_gaps = np.flatnonzero(~is_measured.all(axis=0))  # all others stay as they are
     is_measured, units = is_measured[:, columns_with_gaps], np.arange(len(seconds))[:, None]
     first_measured = is_measured.argmax(axis=0)  # [columns with gaps]
@@ -227,16 +226,6 @@ def with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
     seconds_without_gaps = seconds.copy()
     seconds_without_gaps[:, columns_with_gaps] = np.take_along_axis(seconds[:, columns_with_gaps], source_units, axis=0)
     return seconds_without_gaps
-
-
-def _check_every_worker_is_measured(seconds: np.ndarray) -> None:
-    """Raises `ValueError` if a column of times float[T, columns] is NaN throughout."""
-    is_never_measured = np.isnan(seconds).all(axis=0)
-    if is_never_measured.any():
-        raise ValueError(
-            "to be replayed, a trace must have a measured unit of every worker; worker "
-            f"{is_never_measured.argmax()} has none. Leave its column out, or write inf for a failed worker."
-        )
 
 
 def _next_unit(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
