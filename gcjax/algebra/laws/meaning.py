@@ -6,6 +6,7 @@ minutes.
 Letters: S states, A steps.
 """
 
+import copy
 import functools
 import zlib
 from collections.abc import Callable, Mapping
@@ -104,22 +105,25 @@ OPERATORS: Operators = {
 class Instances:
     """Values for all terms, in `num` random instances; each term is evaluated once."""
 
-    def __init__(self, model: Model, rng_key: jax.Array, *, num: int, operators: Operators = OPERATORS):
+    def __init__(self, model: Model, rng_key: jax.Array, *, num: int):
         """Draws nothing yet.
 
         Args:
           model: the traces that there are.
           rng_key: what all variables are drawn from.
           num: how many instances.
-          operators: name in the terms -> function of the model and the operator's arguments.
         """
-        self._model, self._key, self._num_instances, self._operators = model, rng_key, num, operators
+        self._model, self._key, self._num_instances, self._operators = model, rng_key, num, OPERATORS
         self._value_of_variable: dict[str, Any] = {}
 
     def by(self, operators: Operators) -> "Instances":
-        """The same instances, with another meaning of the names; variables that either draws are drawn for both."""
-        other = Instances(self._model, self._key, num=self._num_instances, operators=operators)
-        other._value_of_variable = self._value_of_variable
+        """The same instances, with another meaning of the names; variables that either draws are drawn for both.
+
+        Args:
+          operators: name in the terms -> function of the model and the operator's arguments.
+        """
+        other = copy.copy(self)
+        other._operators = operators
         return other
 
     def values(self, term: Term, value_of_term: dict[Any, Any] | None = None) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.algebra import commands
 from gcjax.algebra.command import Command
-from gcjax.algebra.laws.meaning import OPERATORS, Instances, Operators
+from gcjax.algebra.laws.meaning import Instances
 from gcjax.algebra.laws.table import EVENTS, LAWS, STATES, Law
 from gcjax.algebra.laws.terms import Claim
 from gcjax.algebra.refinement import Trace, refines
@@ -67,7 +67,6 @@ def check_all(
     num_instances: int = 32,
     rng_key: jax.Array | None = None,
     laws: Sequence[Law] = LAWS,
-    operators: Operators = OPERATORS,
 ) -> list[Result]:
     """Tries laws on random instances.
 
@@ -79,16 +78,12 @@ def check_all(
       num_instances: how many random instances; the variables of all laws are the same in each.
       rng_key: what they are drawn from; `jax.random.key(0)` if None.
       laws: the rows to try.
-      operators: what the names in the laws mean; for tests, with mistakes.
     """
     num_states = _validate.integer("num_states", num_states, minimum=2, hint="With one state a relation says nothing.")
     num_instances = _validate.integer("num_instances", num_instances, minimum=1)
     key = jax.random.key(0) if rng_key is None else rng_key
     spaces = {STATES: shared_memory(num_states), EVENTS: events(num_states - 1)}
-    instances = {
-        name: Instances(Model(space, max_steps), key, num=num_instances, operators=operators)
-        for name, space in spaces.items()
-    }
+    instances = {name: Instances(Model(space, max_steps), key, num=num_instances) for name, space in spaces.items()}
     return [check(law, instances[law.space]) for law in laws]
 
 
