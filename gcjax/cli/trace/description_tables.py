@@ -45,19 +45,19 @@ def _time_rows(description: Description) -> Iterator[tuple[str, str]]:
     """(figure, value) in text, of medians and tails of the times."""
     statistics = description.statistics
     yield "median time", _seconds_text(statistics.median, description)
-    yield "time over the step's median: 95 %, 99 %, largest", ", ".join(map(_number_text, statistics.tail_over_median))
-    yield "slowest over the step's median: median, 95 %", ", ".join(map(_number_text, statistics.slowest_over_median))
+    yield "time over the step's median: 95 %, 99 %, largest", ", ".join(map(number_text, statistics.tail_over_median))
+    yield "slowest over the step's median: median, 95 %", ", ".join(map(number_text, statistics.slowest_over_median))
 
 
 def _slow_rows(description: Description) -> Iterator[tuple[str, str]]:
     """(figure, value) in text, of probabilities of slow units, and correlations."""
     statistics = description.statistics
-    yield "P(slow): over 1.5 times the step's median", _number_text(statistics.slow_probability)
-    yield "P(slow | slow in the step before)", _number_text(statistics.slow_again_probability)
+    yield "P(slow): over 1.5 times the step's median", number_text(statistics.slow_probability)
+    yield "P(slow | slow in the step before)", number_text(statistics.slow_again_probability)
     if description.slow_steps:
         yield "steps in which even the fastest worker was slow", f"{len(description.slow_steps):,}"
-    yield "correlation between workers", _number_text(statistics.correlation)
-    yield "correlation of a worker with its step before", _number_text(statistics.serial_correlation)
+    yield "correlation between workers", number_text(statistics.correlation)
+    yield "correlation of a worker with its step before", number_text(statistics.serial_correlation)
 
 
 def _lost_time_rows(description: Description) -> Iterator[tuple[str, str]]:
@@ -66,7 +66,7 @@ def _lost_time_rows(description: Description) -> Iterator[tuple[str, str]]:
     shown_names = ", ".join(description.workers[worker] for worker in slowdown.slowest[:_MAX_SLOWEST_NAMES])
     num_more = len(slowdown.slowest) - _MAX_SLOWEST_NAMES
     worker_names = f"{shown_names} and {num_more:,} more" if num_more > 0 else shown_names
-    yield "slowdown S against everybody at the median", _number_text(slowdown.total_ratio)
+    yield "slowdown S against everybody at the median", number_text(slowdown.total_ratio)
     yield f"share that the slowest 3 % explain (worker {worker_names})", _percent_text(slowdown.share_of_slowest)
     shares = decomposition.spell_share, decomposition.shared_share, decomposition.passing_share
     yield "time lost: in slow spells, shared, passing", ", ".join(map(_percent_text, shares))
@@ -91,9 +91,9 @@ def _workers_table(description: Description) -> RichTable:
         [
             description.workers[worker],
             _seconds_text(statistics.worker_median[worker], description),
-            _number_text(statistics.worker_slow_probability[worker]),
-            _number_text(slowdown.ratio_without_worker[worker]),
-            _number_text(slowdown.ratio_of_worker_alone[worker]),
+            number_text(statistics.worker_slow_probability[worker]),
+            number_text(slowdown.ratio_without_worker[worker]),
+            number_text(slowdown.ratio_of_worker_alone[worker]),
         ]
         for worker in slowest_first[:_MAX_ROWS]
     ]
@@ -113,8 +113,8 @@ def _changes_table(description: Description) -> RichTable:
         [
             str(change.step),
             "all" if change.worker is None else description.workers[change.worker],
-            _number_text(change.ratio_before),
-            _number_text(change.ratio_after),
+            number_text(change.ratio_before),
+            number_text(change.ratio_after),
         ]
         for change in largest_changes
     ]
@@ -130,10 +130,10 @@ def _cut_note(num_rows: int, which_rows: str = "The slowest") -> str | None:
 
 def _seconds_text(value: float, description: Description) -> str:
     """A time with its unit; there is none if times are known up to a factor only."""
-    return _number_text(value) if description.is_relative or np.isnan(value) else f"{value:.4g} s"
+    return number_text(value) if description.is_relative or np.isnan(value) else f"{value:.4g} s"
 
 
-def _number_text(value: float) -> str:
+def number_text(value: float) -> str:
     """A number, or a dash where there is none."""
     return "-" if np.isnan(value) else f"{value:.3g}"
 

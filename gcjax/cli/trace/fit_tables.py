@@ -1,11 +1,11 @@
 """What `gcjax trace fit` prints: the verdict, tables of models and of what they simulate, the best as a config."""
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.text import Text
 
+from gcjax.cli.trace.description_tables import number_text
 from gcjax.stragglers.traces.fitting import Fit, Fits
 from gcjax.stragglers.traces.fitting.scores import Score
 from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
@@ -54,7 +54,7 @@ def _ranking_table(title: str, best_first: Sequence[Fit]) -> RichTable:
 def _statistics_table(fits: Fits) -> RichTable:
     """The statistics of the trace, and below it those of the models, with a mark where the trace is outside."""
     models = [*fits.duration_fits, *fits.pattern_fits, *fits.fits_without_likelihood]
-    rows = [["measured", *_statistics_cells(fits.measured_statistics)]]
+    rows = [["measured", *map(number_text, fits.measured_statistics)]]
     rows += [
         [fit.name, *_simulated_cells(fit, fits.measured_statistics)]
         for fit in models
@@ -73,26 +73,16 @@ def _remarks(fits: Fits) -> list[str]:
     return [*likelihood_remarks, *(f"{name} is not fitted: {reason}." for name, reason in fits.not_fitted.items())]
 
 
-def _statistics_cells(statistics: StatisticsWithFailures) -> list[str]:
-    """Numbers, or a dash where there is none."""
-    return list(map(_number_text, statistics))
-
-
 def _simulated_cells(fit: Fit, measured: StatisticsWithFailures) -> list[str]:
     """The median of each number over the draws and its range, with a star where the measured one is outside."""
     assert fit.simulated_statistics is not None and fit.simulated_range is not None
     outside = fit.statistics_outside(measured)
     return [
-        f"{_number_text(median)} [{_number_text(low)}, {_number_text(high)}]{'*' if name in outside else ''}"
+        f"{number_text(median)} [{number_text(low)}, {number_text(high)}]{'*' if name in outside else ''}"
         for name, median, low, high in zip(
             measured._fields, fit.simulated_statistics, *fit.simulated_range, strict=True
         )
     ]
-
-
-def _number_text(value: float) -> str:
-    """A number, or a dash where there is none."""
-    return "-" if math.isnan(value) else f"{value:.3g}"
 
 
 def _interval_text(score: Score | None) -> str:
