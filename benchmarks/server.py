@@ -356,8 +356,9 @@ def memory() -> list[Row]:
     return [Row(**row) for row in json.loads(child_process.stdout)]
 
 
-def _own_memory_row(num_params: int = 10_000_000) -> Row:
+def _own_memory_row() -> Row:
     """That of this process."""
+    num_params = 10_000_000
     jax.block_until_ready(jnp.ones(1))  # so that JAX itself does not count
     mebibytes_before = peak_mebibytes()
     pushes_per_second(num_params, 40)

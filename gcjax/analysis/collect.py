@@ -131,8 +131,9 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def _processor() -> str:
     """The name of the processor, or of its architecture where the system does not say more."""
+    cpuinfo = Path("/proc/cpuinfo")
     cpuinfo_text = cpuinfo.read_text() if cpuinfo.exists() else ""
     model_names = re.findall(r"^model name\s*:\s*(.+)$", cpuinfo_text, re.MULTILINE)
     return model_names[0].strip() if model_names else platform.processor() or platform.machine()

@@ -47,18 +47,16 @@ def max_pool_3x3(images: jax.Array) -> jax.Array:
     return nn.max_pool(images, (3, 3), strides=(2, 2), padding="SAME")
 
 
-def local_response_norm(
-    images: jax.Array, *, radius: int = 4, bias: float = 1.0, alpha: float = 0.001 / 9, beta: float = 0.75
-) -> jax.Array:
-    """Divides each channel, the last axis, by `(bias + alpha * sum of squares of channels within radius) ** beta`.
+def local_response_norm(images: jax.Array) -> jax.Array:
+    """Divides each channel, the last axis, by `(1 + 0.001 / 9 * sum of squares of channels at most 4 away) ** 0.75`.
 
-    Local response normalisation (Krizhevsky, Sutskever, Hinton 2012, section 3.3); the defaults are those of
-    the CIFAR-10 tutorial of TensorFlow.
+    Local response normalisation (Krizhevsky, Sutskever, Hinton 2012, section 3.3) with the numbers of the CIFAR-10
+    tutorial of TensorFlow.
     """
     channel = jnp.arange(images.shape[-1])
-    is_near = (jnp.abs(channel[:, None] - channel[None]) <= radius).astype(images.dtype)  # [channels, channels]
+    is_near = (jnp.abs(channel[:, None] - channel[None]) <= 4).astype(images.dtype)  # [channels, channels]
     near_sums_of_squares = matmul(images**2, is_near)
-    return images * (bias + alpha * near_sums_of_squares) ** -beta
+    return images * (1.0 + 0.001 / 9 * near_sums_of_squares) ** -0.75
 
 
 class GroupNorm(nn.Module):

@@ -76,11 +76,11 @@ def _functions_of(l2: float) -> tuple[Callable[..., jax.Array], Callable[..., di
     return loss, metrics
 
 
-def _newton_optimum(inputs: np.ndarray, targets: np.ndarray, l2: float, tolerance: float = 1e-13) -> np.ndarray:
+def _newton_optimum(inputs: np.ndarray, targets: np.ndarray, l2: float) -> np.ndarray:
     """float[features]: the optimum, by Newton steps that are halved until the gradient shrinks.
 
     `inputs` are float[n, features], `targets` float[n], 0 or 1, `l2` is the factor of the penalty. Ends with a gradient
-    of norm at most `tolerance`, or where rounding lets no step, halved up to 29 times, shrink it any more.
+    of norm at most 1e-13, or where rounding lets no step, halved up to 29 times, shrink it any more.
     """
 
     def gradient(weights: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ def _newton_optimum(inputs: np.ndarray, targets: np.ndarray, l2: float, toleranc
         return inputs.T @ (_sigmoid(inputs @ weights) - targets) / len(targets) + l2 * weights
 
     weights = np.zeros(inputs.shape[1])
-    while (gradient_norm := np.linalg.norm(gradient(weights))) > tolerance:
+    while (gradient_norm := np.linalg.norm(gradient(weights))) > 1e-13:
         label_variance = _sigmoid(inputs @ weights) * _sigmoid(-inputs @ weights)  # p (1 - p) of each, [n]
         hessian = (inputs.T * label_variance) @ inputs / len(targets) + l2 * np.eye(len(weights))
         step = np.linalg.solve(hessian, gradient(weights))

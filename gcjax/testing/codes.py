@@ -191,15 +191,15 @@ def _random_progress(code: GradientCode, max_masks: int, random: np.random.Gener
     return random.integers(0, loads + 1, size=(max(max_masks // 4, 1), loads.size)).astype(np.int32)
 
 
-def _growing_progress(code: GradientCode, random: np.random.Generator, max_length: int = 33) -> np.ndarray:
-    """int32[states, W]: at most `max_length` states from nothing to everything, chunk by chunk of random workers."""
+def _growing_progress(code: GradientCode, random: np.random.Generator) -> np.ndarray:
+    """int32[states, W]: at most 33 states from nothing to everything, chunk by chunk of random workers."""
     loads = code.assignment.loads
     worker_of_step = random.permutation(np.repeat(np.arange(loads.size), loads))
     num_steps = worker_of_step.size
     # [steps + 1, W]: the chunk that each step adds; nothing in the first row.
     chunks_added = np.zeros((num_steps + 1, loads.size), np.int32)
     chunks_added[np.arange(1, num_steps + 1), worker_of_step] = 1
-    evenly_spaced_states = np.unique(np.linspace(0, num_steps, min(max_length, num_steps + 1)).astype(int))
+    evenly_spaced_states = np.unique(np.linspace(0, num_steps, min(33, num_steps + 1)).astype(int))
     return np.cumsum(chunks_added, axis=0, dtype=np.int32)[evenly_spaced_states]
 
 
