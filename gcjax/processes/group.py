@@ -139,17 +139,12 @@ def _initialize(rendezvous: Rendezvous, address: str, host: str | None, timeout:
         address,
         rendezvous.num_processes,
         rendezvous.process_id,
-        coordinator_bind_address=_bind_address(host, rendezvous.port),
+        coordinator_bind_address=None if host is None else address_of(host, rendezvous.port),  # None: all interfaces
         local_device_ids=rendezvous.local_devices,
         cluster_detection_method="deactivate",  # the rendezvous is known
         initialization_timeout=max(1, int(timeout)),
         heartbeat_timeout_seconds=max(_JAX_HEARTBEAT_SECONDS, int(2 * lost_after)),
     )
-
-
-def _bind_address(host: str | None, port: int) -> str | None:
-    """Where JAX's service listens; on all interfaces if None."""
-    return None if host is None else address_of(host, port)
 
 
 def _error_line(error: BaseException) -> str:
