@@ -4,6 +4,8 @@ A check explores all states of an instance, with a shortest counterexample if so
 
     result = check(ssp(4, staleness=3))
     assert result.holds
+
+A number that is out of its range is a `ValueError` in each of them.
 """
 
 from gcjax.registry import Entry
