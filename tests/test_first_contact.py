@@ -15,24 +15,9 @@ import pytest
 from gcjax import cli, files, parameter_server, stragglers
 from gcjax.cli import machine_errors
 from tests.parameters import some
+from tests.small_config import SMALL
 
 ROOT = Path(__file__).parent.parent
-SMALL = """run.experiment = @compare
-compare.schemes = {'BSP': @bsp()}
-compare.study = @study()
-study.task = @linear_regression()
-linear_regression.num_chunks = 2
-linear_regression.num_examples = 8
-linear_regression.num_features = 2
-compare.stragglers = @exponential()
-study.optimizer = @sgd()
-sgd.learning_rate = 0.1
-study.num_workers = 2
-study.num_units = 4
-study.num_seeds = 1
-study.metric = 'suboptimality'
-study.target = 1.0
-"""
 
 
 @pytest.fixture

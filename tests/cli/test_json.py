@@ -13,26 +13,12 @@ import gcjax
 from gcjax import cli
 from gcjax.cli import check_json, json_output, results_json
 from gcjax.cli.check_schedules import ScheduleCheck
+from tests import small_config
 from tests.analysis.results import results
 
 pytestmark = pytest.mark.usefixtures("without_drawing")
 
-SMALL = """run.experiment = @compare
-compare.schemes = {'BSP': @bsp(), 'ASP': @asp()}
-compare.study = @study()
-study.task = @linear_regression()
-linear_regression.num_chunks = 2
-linear_regression.num_examples = 8
-linear_regression.num_features = 2
-compare.stragglers = @exponential()
-study.optimizer = @sgd()
-sgd.learning_rate = 0.1
-study.num_workers = 2
-study.num_units = 4
-study.num_seeds = 2
-study.metric = 'suboptimality'
-study.target = 1.0
-"""
+SMALL = small_config.SMALL.replace("@bsp()", "@bsp(), 'ASP': @asp()").replace("num_seeds = 1", "num_seeds = 2")
 
 
 @pytest.fixture
