@@ -12,7 +12,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from gcjax.parameter_server.packed_view import Decision, PackedView, decision_of, packed, unpacked
-from gcjax.protocols.simulation import decisions
+from gcjax.protocols.simulation import decisions, rules
 from gcjax.protocols.simulation.rules import Rule, View
 
 MESSAGE, LEAVE, JOIN, NO_EVENT, UNIT = range(5)
@@ -159,22 +159,10 @@ class RuleState:
 
 
 def first_view(rule: Rule, num_workers: int) -> View:
-    """The view at 0 s, before anybody has joined; a version of -1 is none."""
-    dtype, zeros = jnp.result_type(float), jnp.zeros(num_workers, jnp.int32)
-    return View(
-        now=jnp.zeros((), dtype),
-        num_commits=jnp.zeros((), jnp.int32),
-        clock=zeros,
-        num_uncommitted=zeros,
-        idle=zeros > 0,
-        alive=zeros > 0,
-        version=zeros - 1,
-        begin_time=jnp.zeros(num_workers, dtype),
-        memory=rule.memory(num_workers, dtype),
-        progress=zeros,
-        stopped=zeros > 0,
-        compute_seconds=jnp.zeros((), dtype),
-    )
+    """The view at 0 s, before anybody has joined."""
+    nobody = jnp.zeros(num_workers, bool)
+    view = rules.first_view(rule, nobody, jnp.result_type(float))
+    return view._replace(progress=view.clock, stopped=nobody)
 
 
 def traced_decision(rule: Rule, num_workers: int) -> ClosedJaxpr:

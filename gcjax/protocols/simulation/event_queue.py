@@ -25,7 +25,7 @@ from gcjax.protocols.simulation.event_state import (
 )
 from gcjax.protocols.simulation.one_row_each import MAX_ONE_BY_ONE, with_rows
 from gcjax.protocols.simulation.presence import nobody_has_changed, will_change, with_last_version
-from gcjax.protocols.simulation.rules import Counts, View, num_messages
+from gcjax.protocols.simulation.rules import Counts, View, counts_of, first_view, num_messages
 from gcjax.protocols.simulation.turn_queue import TurnQueue
 from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns
 from gcjax.protocols.simulation.worker_selection import EVERYBODY, WorkerSelection, with_entry
@@ -45,22 +45,11 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
     zeros, never = jnp.zeros(num_workers, jnp.int32), jnp.full(num_workers, jnp.inf, dtype)
     all_idle = zeros  # IDLE is 0
     is_present = zeros == 0 if queue.is_present is None else queue.is_present  # bool[W]; True for all if None
+    view = first_view(queue.rule, is_present, dtype)
     no_turn = {"first_unit": work.num_units, "commit": -1, "version": -1}  # the other integers are 0
     no_turn_integers = jnp.asarray([no_turn.get(name, 0) for name in INTEGERS], jnp.int32)
     return State(
-        view=View(
-            now=jnp.zeros((), dtype),
-            num_commits=jnp.zeros((), jnp.int32),
-            clock=zeros,
-            num_uncommitted=zeros,
-            idle=is_present,
-            alive=is_present,
-            version=zeros - 1,
-            begin_time=jnp.zeros(num_workers, dtype),
-            memory=queue.rule.memory(num_workers, dtype),
-            compute_seconds=jnp.zeros((), dtype),
-            counts=Counts(messages=jnp.zeros((), jnp.int32), silent=is_present.sum(dtype=jnp.int32)),
-        ),
+        view=view._replace(counts=counts_of(view)),
         phase=all_idle,
         phase_end=never,
         remaining_transfer=jnp.zeros(num_workers, dtype),

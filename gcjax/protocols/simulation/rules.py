@@ -233,6 +233,24 @@ class Rule(NamedTuple):
         return self.num_units(view) if callable(self.num_units) else self.num_units
 
 
+def first_view(rule: Rule, is_present: jax.Array, dtype: Any) -> View:
+    """The view at 0 s of workers of whom some take part, `is_present bool[W]`, with times of this type."""
+    num_workers = is_present.size
+    zeros = jnp.zeros(num_workers, jnp.int32)
+    return View(
+        now=jnp.zeros((), dtype),
+        num_commits=jnp.zeros((), jnp.int32),
+        clock=zeros,
+        num_uncommitted=zeros,
+        idle=is_present,
+        alive=is_present,
+        version=zeros - 1,  # none
+        begin_time=jnp.zeros(num_workers, dtype),
+        memory=rule.memory(num_workers, dtype),
+        compute_seconds=jnp.zeros((), dtype),
+    )
+
+
 def round_rule(num_workers: int, num_units: int) -> Rule:
     """The rule of rounds: everybody does so many units, a commit takes the mean of all, and then all begin anew.
 
