@@ -13,6 +13,7 @@ from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT
 from gcjax.codes.stopping import StoppingRule, decodable
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol
+from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.schedule import Schedule, record
 from gcjax.protocols.simulation.rules import Rule, View, round_begin, stopped_rule
 from gcjax.protocols.simulation.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
@@ -208,17 +209,13 @@ def check_num_workers(num_workers: int, workers_of_code: int) -> None:
 
 def check_durations(durations: jax.Array, num_workers: int, load: int) -> None:
     """Raises a `ValueError` unless durations `[T, W]` are of the code's workers, and T is at least a round, `load`."""
-    num_units, num_columns = durations.shape
+    num_columns = durations.shape[1]
     if num_columns != num_workers:
         raise ValueError(
             f"durations must have one column a worker of the code; got {num_columns} columns for {num_workers} workers."
             + _validate.hint_if_transposed(durations.shape, num_workers)
         )
-    if num_units < load:
-        raise ValueError(
-            f"a round of this code takes {load} units of each worker; got durations of {num_units} units. Sample at "
-            f"least {load}."
-        )
+    check_units(durations, load)
 
 
 def check_code_and_rule(code: GradientCode, stopping_rule: StoppingRule) -> None:

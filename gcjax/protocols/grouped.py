@@ -15,6 +15,7 @@ from gcjax.protocols.base import LocalWork, Protocol
 from gcjax.protocols.coded_groups import checked_coded_groups, network_of_members
 from gcjax.protocols.elastic import elastic
 from gcjax.protocols.groups import Groups, check_members, checked_groups, group_arrays, network_of_servers
+from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.not_served import not_served
 from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
@@ -171,7 +172,8 @@ def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedu
     are the members of the group, -1 where it has fewer than the largest.
     """
     (num_units, _), num_local_steps = durations.shape, groups.num_local_steps
-    _check_durations(durations, groups.group_of_worker.size, num_local_steps)
+    check_members(durations, groups.group_of_worker.size)
+    check_units(durations, num_local_steps)
     rounds = _rounds_of_groups(groups.members_of_group, durations, network)
     num_pushes = num_units // num_local_steps
     num_rounds = num_pushes * num_local_steps
@@ -284,10 +286,3 @@ def _timeline_of_units(
     return Timeline(
         padded_to_all_units(start), compute_start, compute_end, send_start=compute_end, finish=finish, horizon=horizon
     )
-
-
-def _check_durations(durations: jax.Array, num_workers: int, num_local_steps: int) -> None:
-    """Raises a `ValueError` unless durations `[T, W]` are of `num_workers`, with T >= `num_local_steps`, one push."""
-    check_members(durations, num_workers)
-    if durations.shape[0] < num_local_steps:
-        raise ValueError(f"a push takes {num_local_steps} units; got durations of {durations.shape[0]} units.")

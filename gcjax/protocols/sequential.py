@@ -26,6 +26,7 @@ from gcjax import _validate, specifications
 from gcjax.codes.base import GradientCode
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
 from gcjax.protocols.base import Protocol
+from gcjax.protocols.coded import check_durations
 from gcjax.protocols.not_served import not_served
 from gcjax.protocols.schedule import Schedule, record
 from gcjax.protocols.simulation.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
@@ -92,7 +93,7 @@ def protocol_of_rounds(
         inf. A commit has a column for each of the C workers of `code`, which are W or a multiple of them: code worker
         i is a part of the work of worker i % W.
         """
-        _check_durations(durations, num_workers, num_units)
+        check_durations(durations, num_workers, num_units)
         units = units_of_rounds(durations, num_units)  # float[num_rounds, K, W] seconds
         num_rounds = units.shape[0]
         job = jnp.arange(num_rounds, dtype=jnp.int32)  # each begins in the round with its number
@@ -198,12 +199,3 @@ def burst_model(num_workers: int, burst: int, window: int, max_slow: int, tolera
     )
     _validate.single_number("tolerance", tolerance, finite=True)
     return Bursts(burst, window, max_slow, float(tolerance))
-
-
-def _check_durations(durations: jax.Array, num_workers: int, num_units: int) -> None:
-    """Raises a `ValueError` unless durations `[T, W]` are of `num_workers`, and T is at least a round, `num_units`."""
-    if durations.shape[1] != num_workers or durations.shape[0] < num_units:
-        raise ValueError(
-            f"durations must have {num_workers} columns, one a worker, and at least {num_units} units, those of a "
-            f"round; got shape {durations.shape}." + _validate.hint_if_transposed(durations.shape, num_workers)
-        )

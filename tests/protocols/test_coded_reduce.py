@@ -96,7 +96,7 @@ def test_the_specification_asks_each_node_for_enough(num_children, num_layers, n
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="a round of this code takes 4 units"):
+    with pytest.raises(ValueError, match="a round takes 4 units"):
         protocol("2 of 3")(jnp.ones((3, 12)))
     with pytest.raises(ValueError, match="those of a regular tree of 2 layers"):
         specifications.coded_reduce(7, num_layers=2)

@@ -203,7 +203,7 @@ def test_codes_side_by_side():
         ),
         (lambda: protocols.m_sgc(5, burst=1, window=3, max_slow=2), "needs rng_key, since 3 does not divide 5"),
         (lambda: protocols.m_sgc(6, burst=1, window=3, max_slow=2, tolerance=-1.0), "tolerance must be at least 0"),
-        (lambda: protocols.sr_sgc(6, burst=1, window=3, max_slow=2)(jnp.ones((4, 5))), "must have 6 columns"),
+        (lambda: protocols.sr_sgc(6, burst=1, window=3, max_slow=2)(jnp.ones((4, 5))), "got 5 columns for 6 workers"),
     ],
 )
 def test_bad_input(call, message):
