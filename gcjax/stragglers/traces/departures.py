@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gcjax.wording import text_list
+
 _MAX_NAMED = 4  # workers, in a sentence
 
 
@@ -43,6 +45,4 @@ def sentence_on(departures: Sequence[tuple[str, int]]) -> str:
     if len(departures) == 1:
         return f"worker {name} has no times from step {step} on: it counts as at its last one."
     texts = [f"{name} (from step {step} on)" for name, step in departures[:_MAX_NAMED]]
-    num_more = len(departures) - len(texts)
-    listed = f"{', '.join(texts)} and {num_more:,} more" if num_more else f"{', '.join(texts[:-1])} and {texts[-1]}"
-    return f"workers {listed} have no times up to the end: they count as at their last ones."
+    return f"workers {text_list(texts, len(departures))} have no times up to the end: they count as at their last ones."

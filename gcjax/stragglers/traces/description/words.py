@@ -10,7 +10,7 @@ from gcjax.stragglers.traces.description.slow_steps import SlowStep
 from gcjax.stragglers.traces.description.slowdown import Slowdown
 from gcjax.stragglers.traces.description.spells import Spell, are_together
 from gcjax.stragglers.traces.description.verdict import Verdict
-from gcjax.wording import counted
+from gcjax.wording import counted, text_list
 
 _MAX_WORKERS = 4
 """That are named in a sentence."""
@@ -92,7 +92,7 @@ def _slow_steps_sentence(slow_steps: Sequence[SlowStep], num_workers: int) -> st
     texts = [f"{slow_step.step} ({slow_step.ratio:.3g} times as long as usual)" for slow_step in sorted(slowest)]
     noun = "step" if len(slow_steps) == 1 else "steps"
     who = "even the fastest worker" if num_workers > 1 else "the worker"
-    return f" In {noun} {_text_list(texts, len(slow_steps))} {who} was slow."
+    return f" In {noun} {text_list(texts, len(slow_steps))} {who} was slow."
 
 
 def _main_cause_clause(slowdown: Slowdown, worker_names: Sequence[str]) -> str:
@@ -170,7 +170,7 @@ def _slow_workers_since(workers: Sequence[int], spells: Sequence[Spell], worker_
     for worker in workers[:_MAX_WORKERS]:
         own_spells = [spell for spell in spells if spell.worker == worker]
         worker_texts.append(f"{worker_names[worker]} ({_how_slow_and_when(own_spells)})")
-    return f"{'worker' if len(workers) == 1 else 'workers'} {_text_list(worker_texts, len(workers))}"
+    return f"{'worker' if len(workers) == 1 else 'workers'} {text_list(worker_texts, len(workers))}"
 
 
 def _how_slow_and_when(spells: Sequence[Spell]) -> str:
@@ -188,13 +188,6 @@ def _how_slow_and_when(spells: Sequence[Spell]) -> str:
         slowness_text += f", {spell.peak_ratio:.3g} times from step {spell.peak_step}"
     which = "the last" if spell.is_slow_to_end else "the longest"
     return slowness_text if len(spells) == 1 else f"{slowness_text}, {which} of {len(spells)} spells"
-
-
-def _text_list(texts: Sequence[str], num_in_all: int) -> str:
-    """Texts with commas, the last with "and"; or with how many more there are in all, if these are not all."""
-    if num_in_all > len(texts):
-        return f"{', '.join(texts)} and {num_in_all - len(texts):,} more"
-    return texts[0] if num_in_all == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iterator[str]:
@@ -215,7 +208,7 @@ def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iter
     without_time = [trace.workers[worker] for worker in np.flatnonzero(np.isnan(trace.compute).all(axis=0))]
     if without_time:
         noun = "worker" if len(without_time) == 1 else "workers"
-        yield f"Without any time: {noun} {_text_list(without_time[:_MAX_WORKERS], len(without_time))}."
+        yield f"Without any time: {noun} {text_list(without_time[:_MAX_WORKERS], len(without_time))}."
     if reading.num_incomplete:
         incomplete = counted(reading.num_incomplete, "step")
         yield f"Without some of the pipeline stages, so that means are over the others: {incomplete} of a worker."
@@ -253,4 +246,4 @@ def _workers_with_steps_sentence(
 ) -> str:
     """`introduction`, and then the first of so many workers, each with a step, as a sentence."""
     texts = [f"worker {worker_names[worker]} (step {step})" for worker, step in list(worker_steps)[:_MAX_WORKERS]]
-    return f"{introduction}: {_text_list(texts, num_workers)}."
+    return f"{introduction}: {text_list(texts, num_workers)}."
