@@ -35,3 +35,12 @@ class Candidate(NamedTuple):
     def name(self) -> str:
         """The factories and the suffix."""
         return self.call.nested_names + self.suffix
+
+
+def log_probability_of_indicators(indicators: np.ndarray, probability: np.ndarray | float) -> np.ndarray:
+    """float64[T, W]: the logarithm of the probability of each indicator: 1 has this one, 0 the rest; NaN for NaN.
+
+    `probability` is one for all, or float64[T, W].
+    """
+    with np.errstate(divide="ignore"):
+        return np.log(np.where(indicators == 1, probability, np.where(indicators == 0, 1 - probability, np.nan)))

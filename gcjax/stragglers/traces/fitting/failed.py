@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gcjax.stragglers.traces.fitting.calls import call
-from gcjax.stragglers.traces.fitting.candidates import Candidate
+from gcjax.stragglers.traces.fitting.candidates import Candidate, log_probability_of_indicators
 
 
 class FailureModel(NamedTuple):
@@ -72,16 +72,6 @@ def _indicators_and_failed_before(seconds: np.ndarray) -> tuple[np.ndarray, np.n
     return failure_indicators, has_failed_before
 
 
-def _log_probability_of_failures(probability: np.ndarray, failure_indicators: np.ndarray) -> np.ndarray:
-    """float64[T, W]: the logarithm of the probability of whether each unit failed, if it does with this one.
-
-    `probability` is one for all, or float64[T, W]; the indicators are 1 (failed), 0, or NaN (not measured: NaN).
-    """
-    with np.errstate(divide="ignore"):
-        not_failed = np.where(failure_indicators == 0, 1 - probability, np.nan)
-        return np.log(np.where(failure_indicators == 1, probability, not_failed))
-
-
 def _independent_failures(seconds: np.ndarray) -> FailureModel:
     """The model in which each unit fails with the same probability, the share of the measured ones that did."""
     failure_indicators, _ = _indicators_and_failed_before(seconds)
@@ -90,7 +80,7 @@ def _independent_failures(seconds: np.ndarray) -> FailureModel:
     def log_likelihood(times: np.ndarray) -> np.ndarray:
         """float64[T, W]: the log-likelihood of whether each unit failed."""
         failure_indicators, _ = _indicators_and_failed_before(times)
-        return _log_probability_of_failures(np.asarray(probability), failure_indicators)
+        return log_probability_of_indicators(failure_indicators, probability)
 
     arguments = {"probability": probability, "forever": False}
     return FailureModel("failed_probability", arguments, num_parameters=1, log_likelihood=log_likelihood)
@@ -159,7 +149,7 @@ def _permanent_random_failures(is_first_failed_unit: np.ndarray, is_at_risk: np.
     def log_likelihood(times: np.ndarray) -> np.ndarray:
         """float64[T, W]: the log-likelihood of whether each unit failed; who has failed stays so."""
         failure_indicators, has_failed_before = _indicators_and_failed_before(times)
-        return _log_probability_of_failures(np.where(has_failed_before == 1, 1.0, hazard), failure_indicators)
+        return log_probability_of_indicators(failure_indicators, np.where(has_failed_before == 1, 1.0, hazard))
 
     arguments = {"probability": hazard, "forever": True}
     return FailureModel("failed_probability", arguments, num_parameters=1, log_likelihood=log_likelihood)
@@ -185,7 +175,7 @@ def _permanent_failures_of_workers(is_first_failed_unit: np.ndarray) -> FailureM
         num_onsets_left = np.maximum(last_onset - steps + 1, 1)  # [T, 1]; later steps have no hazard
         hazards = np.where((steps >= first_onset) & (steps <= last_onset), 1 / num_onsets_left, 0)
         hazards = np.where(np.isin(np.arange(times.shape[1]), workers), hazards, 0)
-        return _log_probability_of_failures(np.where(has_failed_before == 1, 1.0, hazards), failure_indicators)
+        return log_probability_of_indicators(failure_indicators, np.where(has_failed_before == 1, 1.0, hazards))
 
     arguments = {"workers": tuple(workers.tolist()), "forever": True, "onset": first_onset, "latest_onset": last_onset}
     return FailureModel("failed_workers", arguments, num_parameters=len(workers) + 2, log_likelihood=log_likelihood)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gcjax.stragglers.traces.fitting.calls import call
-from gcjax.stragglers.traces.fitting.candidates import Candidate
+from gcjax.stragglers.traces.fitting.candidates import Candidate, log_probability_of_indicators
 
 PSEUDO_COUNT = 0.5
 """Transitions of each sort that are added to those counted, so that none is certain."""
@@ -85,7 +85,7 @@ def _bimodal_candidate(groups: SpeedGroups, slow_states: np.ndarray) -> Candidat
     """
     probability = float(np.nanmean(slow_states))
     model = call("bimodal", fast=groups.fast_median, slow=groups.slow_median, probability=probability)
-    return Candidate(model, 3, lambda seconds: _log_probability_of_states(groups.slow_states(seconds), probability))
+    return Candidate(model, 3, lambda seconds: log_probability_of_indicators(groups.slow_states(seconds), probability))
 
 
 def _markov_candidate(groups: SpeedGroups, slow_states: np.ndarray) -> Candidate:
@@ -110,15 +110,6 @@ def _markov_candidate(groups: SpeedGroups, slow_states: np.ndarray) -> Candidate
         slow_probability = np.where(
             state_before == 1, persistence, np.where(state_before == 0, enter_probability, probability)
         )
-        return _log_probability_of_states(slow_states, slow_probability)
+        return log_probability_of_indicators(slow_states, slow_probability)
 
     return Candidate(model, 4, log_likelihood)
-
-
-def _log_probability_of_states(slow_states: np.ndarray, probability: np.ndarray | float) -> np.ndarray:
-    """float64[T, W]: the logarithm of the probability of each state: 1 has this one, 0 the rest; NaN for NaN.
-
-    `probability` is one for all states, or float64[T, W].
-    """
-    with np.errstate(divide="ignore"):
-        return np.log(np.where(slow_states == 1, probability, np.where(slow_states == 0, 1 - probability, np.nan)))
