@@ -5,9 +5,6 @@ Run all with `make bench`, or some with `python -m benchmarks plan bsp`. The fig
 """
 
 import argparse
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,7 +24,7 @@ from benchmarks.pods import pods
 from benchmarks.protocols import python_loop, schedules, seeds, training
 from benchmarks.replay import replays
 from benchmarks.server import server
-from benchmarks.timing import Row
+from benchmarks.timing import Row, rows_of_child
 from benchmarks.traces import traces
 from benchmarks.watch import watching
 from gcjax import tables
@@ -35,9 +32,7 @@ from gcjax import tables
 
 def on_mesh() -> list[Row]:
     """Coded steps and wavefronts on eight CPU devices, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.mesh"]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return [Row(**row) for row in json.loads(printed)]
+    return rows_of_child("benchmarks.mesh")
 
 
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {

@@ -4,14 +4,11 @@ It runs on CPUs, also where there is an accelerator: what is measured is the mem
 """
 
 import json
-import os
-import subprocess
-import sys
 
 import jax
 import optax
 
-from benchmarks.timing import KEY, Row, peak_mebibytes
+from benchmarks.timing import KEY, Row, peak_mebibytes, rows_of_child
 from gcjax import engine, protocols, stragglers, tasks
 
 NUM_WORKERS, NUM_UNITS, NUM_COMMITS = 100_000, 100, 100_000
@@ -20,9 +17,7 @@ MAX_GIBIBYTES = 3
 
 def memory() -> list[Row]:
     """Peaks after the schedule and after a run on it."""
-    command, environment = [sys.executable, "-m", "benchmarks.memory"], {**os.environ, "JAX_PLATFORMS": "cpu"}
-    printed = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    return [Row(**row) for row in json.loads(printed.stdout)]
+    return rows_of_child("benchmarks.memory", JAX_PLATFORMS="cpu")
 
 
 def _rows_of_this_process() -> list[Row]:

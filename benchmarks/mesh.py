@@ -6,7 +6,6 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_p
 
 import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import jax
 import numpy as np
 import optax
 
-from benchmarks.timing import KEY, Row, alternate, ratio
+from benchmarks.timing import KEY, Row, alternate, json_of_child, ratio
 from gcjax import codes, engine, protocols, stragglers, tasks
 from gcjax.codes import assignments
 
@@ -47,7 +46,7 @@ def coded_steps(mesh: Any) -> list[Row]:
 
     Processes differ by more than repetitions do, so a row is the median of several.
     """
-    costs_of_processes = [_costs(mesh), *(_costs_in_another_process() for _ in range(NUM_PROCESSES - 1))]
+    costs_of_processes = [_costs(mesh), *(json_of_child("benchmarks.mesh", "costs") for _ in range(NUM_PROCESSES - 1))]
     rows = []
     for case, *costs in zip(CODED_STEPS, *costs_of_processes, strict=True):
         median_cost = statistics.median(costs)
@@ -76,12 +75,6 @@ def _costs(mesh: Any) -> list[float]:
         uncoded_seconds, coded_seconds = alternate(uncoded_step.run, coded_step.run, repeats=41)
         costs.append(1 / ratio(coded_seconds, uncoded_seconds))
     return costs
-
-
-def _costs_in_another_process() -> list[float]:
-    """What `_costs` returns there."""
-    command = [sys.executable, "-m", "benchmarks.mesh", "costs"]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 class Step(NamedTuple):

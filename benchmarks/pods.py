@@ -5,7 +5,6 @@ A process has at most 2048 CPU devices, so the largest mesh here is of that size
 
 import json
 import os
-import subprocess
 import sys
 import time
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.timing import KEY, Row
+from benchmarks.timing import KEY, Row, rows_of_child
 from gcjax import codes, engine
 from gcjax.codes import assignments
 
@@ -141,12 +140,7 @@ def pod_rows() -> list[Row]:
 def pods() -> list[Row]:
     """The rows, from a process of its own with so many CPU devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={max(NUM_DEVICES)}"
-    command = [sys.executable, "-m", "benchmarks.pods"]
-    child_process = subprocess.run(
-        command, check=True, capture_output=True, text=True,
-        env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-    )  # fmt: skip
-    return [Row(**row) for row in json.loads(child_process.stdout)]
+    return rows_of_child("benchmarks.pods", XLA_FLAGS=flags, JAX_PLATFORMS="cpu")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ import contextlib
 import json
 import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -20,7 +18,7 @@ import optax
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from benchmarks.timing import Row, peak_mebibytes
+from benchmarks.timing import Row, peak_mebibytes, rows_of_child
 from gcjax import parameter_server, protocols, tasks
 from gcjax.parameter_server import Limits, Server, Setup
 from gcjax.parameter_server import flight as transport
@@ -350,10 +348,7 @@ def _after_50_commits(server: Server, action: Any, action_times: list[float]) ->
 
 def memory() -> list[Row]:
     """The most memory that a server takes for a model of 10 million parameters, in models, in a process of its own."""
-    child_process = subprocess.run(
-        [sys.executable, "-m", "benchmarks.server"], check=True, capture_output=True, text=True
-    )
-    return [Row(**row) for row in json.loads(child_process.stdout)]
+    return rows_of_child("benchmarks.server")
 
 
 def _own_memory_row() -> Row:

@@ -1,8 +1,12 @@
 """How benchmarks are timed: two things in one process, in turn."""
 
+import json
+import os
 import re
 import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,6 +72,18 @@ def peak_mebibytes() -> float:
         return int(peak_kibibytes) / 2**10
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # on macOS in bytes
     return peak_bytes / 2**20
+
+
+def json_of_child(module: str, *arguments: str, **variables: str) -> Any:
+    """What a module prints as JSON in a process of its own, with these environment variables besides its parent's."""
+    command, environment = [sys.executable, "-m", module, *arguments], {**os.environ, **variables}
+    child_process = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    return json.loads(child_process.stdout)
+
+
+def rows_of_child(module: str, **variables: str) -> list[Row]:
+    """The rows that a module prints as JSON, as `json_of_child`."""
+    return [Row(**row) for row in json_of_child(module, **variables)]
 
 
 def ratio(ours: list[float], reference: list[float]) -> float:

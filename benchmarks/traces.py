@@ -6,7 +6,6 @@ long it took, imports apart, and by how much its memory grew at most.
 
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from benchmarks.timing import Row, peak_mebibytes
+from benchmarks.timing import Row, json_of_child, peak_mebibytes
 
 _NUM_RANKS, _NUM_STAGES, _NUM_STEPS = 64, 4, 500
 _OPERATIONS = {"forward-compute": 20, "backward-compute": 20, "forward-send": 10, "forward-recv": 10,
@@ -34,7 +33,8 @@ def traces() -> list[Row]:
         path = Path(folder) / "operations.parquet"
         parquet.write_table(operations(), path)
         results = [
-            {name: _figures_of_child_process(name, path) for name in ("describe", "pandas")} for _ in range(_REPEATS)
+            {name: json_of_child("benchmarks.traces", name, str(path)) for name in ("describe", "pandas")}
+            for _ in range(_REPEATS)
         ]
     return [
         _share_row("time", "seconds", "s", results),
@@ -81,12 +81,6 @@ def operations() -> pa.Table:
             "mb_id": (position % 20).astype(np.int8),
         }
     )
-
-
-def _figures_of_child_process(name: str, path: Path) -> dict[str, Any]:
-    """What one reading takes in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.traces", name, str(path)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def describe(path: str) -> str:
