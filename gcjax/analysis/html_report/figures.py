@@ -8,7 +8,7 @@ import numpy as np
 from gcjax.analysis.curves import drawn_metrics, linear_axis_seconds, lowest_value_shown
 from gcjax.analysis.store import Columns, Results
 from gcjax.analysis.styles import COLOURS, seed_curves, styles
-from gcjax.analysis.timelines.activity import Activity, limited_activity
+from gcjax.analysis.timelines.activity import Activity, limited_activity, thinned_indices
 from gcjax.analysis.timelines.intervals import STATE_COLOURS
 from gcjax.analysis.timelines.slices import SERVER, Slices, slices
 
@@ -59,7 +59,7 @@ def loss_charts(activities: Sequence[Activity]) -> list[dict[str, Any]]:
 
 def _run_curve(name: str, loss: Columns, *, index: int, num_curves: int) -> dict[str, Any]:
     """The curve of one run's loss, in the colour and the dashes of its index; `loss` has columns `time` and `value`."""
-    shown_points = _thinned_indices(len(loss["time"]), points_a_curve(num_curves))
+    shown_points = thinned_indices(len(loss["time"]), points_a_curve(num_curves))
     times, losses = ([_five_digits(number) for number in loss[column][shown_points]] for column in ("time", "value"))
     colour, dashes = COLOURS[index % len(COLOURS)], _DASHES[index // len(COLOURS) % len(_DASHES)]
     return {"name": name, "colour": colour, "dashes": dashes, "halted": False, "band": False,
@@ -71,15 +71,10 @@ def points_a_curve(num_curves: int) -> int:
     return min(MAX_POINTS, max(20, MAX_POINTS_OF_CHART // max(1, num_curves)))
 
 
-def _thinned_indices(num_points: int, max_points: int) -> np.ndarray:
-    """The indices of the points that are drawn: all, or `max_points` evenly spaced ones, the last among them."""
-    return np.unique(np.linspace(0, num_points - 1, min(num_points, max_points)).round().astype(int))
-
-
 def _seeds_curve(results: Results, scheme: str, metric: str, style: dict[str, Any]) -> dict[str, Any]:
     """The curve of a metric for one scheme: the mean over seeds, and their range as a band."""
     times, values_of_seeds = seed_curves(results, scheme, metric)  # [V], [S, V]
-    shown_points = _thinned_indices(times.size, points_a_curve(len(results.schemes)))
+    shown_points = thinned_indices(times.size, points_a_curve(len(results.schemes)))
     columns = {
         "time": times,
         "mean": values_of_seeds.mean(axis=0),
@@ -143,7 +138,7 @@ def _bars(activity: Activity, seconds: float) -> dict[str, Any]:
         "begin": _time_steps(bars.begin, seconds),
         "end": _time_steps(bars.end, seconds),
         "unit": bars.unit_or_commit.tolist(),
-        "commits": _time_steps(commit_times[_thinned_indices(commit_times.size, MAX_TICKS)], seconds),
+        "commits": _time_steps(commit_times[thinned_indices(commit_times.size, MAX_TICKS)], seconds),
     }
 
 

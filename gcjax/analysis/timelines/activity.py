@@ -150,19 +150,19 @@ def _without_commits_of_others_if_too_many(activity: Activity) -> Activity:
         return activity
     is_of_shown_worker = np.isin(activity.contributions["worker"], activity.workers)
     shown_commits = np.unique(commits[is_in_window & is_of_shown_worker])
+    loss = activity.loss
     shown_commits_text = f"the {shown_commits.size} of {num_commits_in_window} commits that took a push of them"
     return activity._replace(
         contributions=select_rows(activity.contributions, np.isin(commits, shown_commits)),
-        loss=None if activity.loss is None else _thinned_curve(activity.loss, MAX_COMMITS),
+        loss=None if loss is None else select_rows(loss, thinned_indices(len(loss["time"]), MAX_COMMITS)),
         has_all_commits=False,
         shown_part_text=f"{activity.shown_part_text}, and {shown_commits_text}",
     )
 
 
-def _thinned_curve(curve: Columns, max_points: int) -> Columns:
-    """At most so many points of a curve, evenly spaced, the first and the last among them."""
-    shown_points = np.unique(np.linspace(0, len(curve["time"]) - 1, max_points).round().astype(int))
-    return select_rows(curve, shown_points)
+def thinned_indices(num_points: int, max_points: int) -> np.ndarray:
+    """The indices of the points that are drawn: all, or `max_points` evenly spaced ones, the last among them."""
+    return np.unique(np.linspace(0, num_points - 1, min(num_points, max_points)).round().astype(int))
 
 
 def _array_of_shape(name: str, array_like: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
