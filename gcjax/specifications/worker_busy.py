@@ -22,6 +22,7 @@ from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, zeros
 from gcjax.specifications.event_counts import latest_values, num_before
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, UNIT, Event
+from gcjax.specifications.first_arrivals import all_have_pushed
 from gcjax.specifications.rounds import (
     adds_one_unit,
     after_commit,
@@ -77,17 +78,13 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
 def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
     """WBSP if the workers `alive bool[W]` take part: they all are in each commit."""
 
-    def all_have_pushed(state: Busy) -> jax.Array:
-        """bool[]: whether all who take part have pushed, and anybody has."""
-        return ((state.pending_units > 0) | ~alive).all() & (state.pending_units > 0).any()
-
     def commit(state: Busy, server: jax.Array) -> tuple[Busy, jax.Array]:
         """The state after a commit of all pushes, which begins a round, and whether all have pushed; one server."""
-        return after_commit(state, round_version=state.version + 1), all_have_pushed(state)
+        return after_commit(state, round_version=state.version + 1), all_have_pushed(state, alive)
 
     def server_rule(before: Busy, after: Busy, server: jax.Array) -> jax.Array:
         """bool[]: whether the server makes the next version of at least one push of everybody, and begins a round."""
-        return is_commit(before, after) & (after.round_version == after.version) & all_have_pushed(before)
+        return is_commit(before, after) & (after.round_version == after.version) & all_have_pushed(before, alive)
 
     def state_after_join(state: Busy, worker: jax.Array) -> Busy:
         """The state in which the worker is in no local step (`busy` 0), so that it begins one."""
@@ -113,7 +110,7 @@ def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
     return specification._replace(
         server=server,
         num_servers=1,
-        step_property=enough_at_commits(all_have_pushed),
+        step_property=enough_at_commits(partial(all_have_pushed, alive=alive)),
         replay=partial(_states_before_events, overlap),
         state_after_join=state_after_join,
     )
