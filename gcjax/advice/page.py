@@ -56,9 +56,9 @@ def _sent_text(row: SchemeAdvice, gradient_bytes: float | None) -> str:
 
 
 def _time_to_target_text(row: SchemeAdvice) -> str:
-    """The mean time to the target over seeds, or how many of them reached it (others have inf); "-" if not trained."""
+    """The mean time to the target over seeds, or how many of them reached it (others have inf), if it was trained."""
     if row.seconds_to_target is None:
-        return "-"
+        return "not trained"
     times_of_reaching_seeds = [seconds for seconds in row.seconds_to_target if seconds < float("inf")]
     if len(times_of_reaching_seeds) < len(row.seconds_to_target):
         return f"not reached ({len(times_of_reaching_seeds)} of {len(row.seconds_to_target)} seeds)"

@@ -26,6 +26,8 @@ def _same_gradient_sentence(advice: Advice) -> str:
     """
     rows = [row for row in advice.schemes if row.exactness in (EXACT, CODED)]
     best_row, bsp_row = rows[0], next(row for row in rows if row.scheme.protocol == bsp())
+    if rows == [bsp_row]:
+        return "With the same gradient only BSP was tried."
     if best_row is bsp_row or best_row.won_back.value <= 1e-6:
         return "With the same gradient no scheme that was tried wins anything back."
     sentence = f"{best_row.scheme.label} wins back {share_text(best_row.won_back)}"
@@ -55,6 +57,9 @@ def _other_gradients_sentence(advice: Advice) -> str:
     )
 
 
+_TRAINED = "Of BSP and the fastest scheme of each kind of gradient, trained on your task"
+
+
 def _trained_sentence(advice: Advice) -> str:
     """Which trained scheme reached the target first, by its mean over seeds; inf for a seed that did not."""
     seconds_and_rows = [
@@ -64,9 +69,9 @@ def _trained_sentence(advice: Advice) -> str:
     ]
     seconds_and_rows = [(seconds, row) for seconds, row in seconds_and_rows if seconds < float("inf")]
     if not seconds_and_rows:
-        return f"Trained on your task, no scheme reached {advice.target}."
+        return f"{_TRAINED}, none reached {advice.target}."
     seconds, row = min(seconds_and_rows, key=lambda pair: pair[0])
-    return f"Trained on your task, {row.scheme.label} reached {advice.target} first, after {seconds:.4g} s."
+    return f"{_TRAINED}, {row.scheme.label} reached {advice.target} first, after {seconds:.4g} s."
 
 
 def _indistinguishable_text(rows: Sequence[SchemeAdvice]) -> str:

@@ -19,6 +19,7 @@ from gcjax.analysis.store import (
     save,
     select_rows,
 )
+from gcjax.analysis.styles import seed_curves
 from gcjax.analysis.summary import best_value, markdown, reach_times, table
 from gcjax.analysis.target import Target, target
 from gcjax.analysis.timelines.writing import write_timeline
@@ -49,6 +50,7 @@ __all__ = [
     "resumable_or_new_folder",
     "rich_table",
     "save",
+    "seed_curves",
     "select_rows",
     "table",
     "target",

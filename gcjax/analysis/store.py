@@ -163,6 +163,8 @@ def load(path: str | Path) -> Results:
     if missing_files:
         run_folders = sorted(str(file.parent) for file in Path("runs").glob(f"*/{METRICS_FILE}"))
         hint = f" Runs here: {', '.join(run_folders)}." if run_folders else ""
+        if (folder / CHECKPOINTS).is_dir():
+            hint = " It is of a run or sweep that has not ended: the same command with --resume goes on with it."
         raise ValueError(
             f"A folder written by 'gcjax run' is needed; {folder} has no {', '.join(missing_files)}.{hint}"
         )

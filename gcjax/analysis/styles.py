@@ -42,6 +42,11 @@ def styles(results: Results, metric: str) -> dict[str, dict[str, Any]]:
 def seed_curves(results: Results, scheme: str, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """The curve of a metric for each seed, all at the same times: those of any evaluation of any seed.
 
+    Args:
+      results: of a run, as `gcjax.analysis.load` reads it.
+      scheme: one of `results.schemes`.
+      metric: a column of `results.metrics`.
+
     Returns:
       float[V] virtual seconds, and float[S, V] interpolated values of S seeds; one that ended early keeps its last one.
     """

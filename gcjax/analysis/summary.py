@@ -19,9 +19,10 @@ NOTES = """\
   were cut off or not used count as computing; a failed worker counts as waiting.
 - Staleness is the number of commits between the parameters that a gradient was computed on and those that it
   was applied to: the mean, and the largest in brackets.
-- Chunks and numbers sent are per worker, up to the moment at which the target was reached; where it was not,
-  up to the end of the run and marked with >. A redundant chunk costs as much as any other. A compressed
-  message counts as the numbers that take as many bytes.
+- The time to the target, and the chunks and numbers sent by then (per worker), are means over the seeds that
+  reached it: where these are "3 of 5 seeds", the slow ones may be missing. Where none did, chunks and numbers
+  are those up to the end of the run, marked with >. A redundant chunk costs as much as any other. A
+  compressed message counts as the numbers that take as many bytes.
 """
 
 
@@ -61,12 +62,22 @@ def column_notes(results: Results) -> str:
 
 
 def end_times(results: Results) -> str | None:
-    """A sentence on when the runs of each scheme ended; None if all ended at the same time."""
-    last_times = {scheme: np.array([seed["time"][-1] for seed in results.seeds(scheme)]) for scheme in results.schemes}
-    if len({table_cells.range_text(times) for times in last_times.values()}) == 1:
+    """A sentence on when the runs of each scheme ended, and after how many commits; None if all ended alike."""
+    ends = {}
+    for scheme in results.schemes:
+        last_times, num_commits = (
+            table_cells.range_text(np.array([seed[name][-1] for seed in results.seeds(scheme)]), text_format)
+            for name, text_format in (("time", ".3g"), ("commit", ",.0f"))
+        )
+        ends[scheme] = f"at {last_times} s ({num_commits} {'commit' if num_commits == '1' else 'commits'})"
+    if len(set(ends.values())) == 1:
         return None
-    texts = [f"{scheme} at {table_cells.range_text(times)} s" for scheme, times in last_times.items()]
-    return f"Runs ended at their last commit: {', '.join(texts)}."
+    texts = [f"{scheme} {end}" for scheme, end in ends.items()]
+    return (
+        f"Runs ended at their last commit: {', '.join(texts)}. Where `study.seconds` is given, all runs last as long; "
+        "otherwise until a worker has used up its `study.num_units` units, which are chunks under a code. A "
+        "learning-rate schedule counts commits, or each worker's units under local steps."
+    )
 
 
 def evaluations_apart(results: Results) -> str | None:

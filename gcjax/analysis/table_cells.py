@@ -23,6 +23,8 @@ def time_to_target_cell(times: np.ndarray, end_times: np.ndarray, is_stalled: li
     if is_reached.any():
         how_many = "" if is_reached.all() else f" ({is_reached.sum()} of {is_reached.size} seeds)"
         return mean_spread_cell(times[is_reached], decimals=decimals_of(times[is_reached].mean())) + how_many
+    if not np.any(end_times):
+        return "never (no commit)"
     if all(is_stalled):
         return f"never (stopped at t={range_text(end_times)})"
     return f"not reached by t={range_text(end_times)}"
@@ -63,7 +65,7 @@ def three_digits_cell(value: float) -> str:
     return f"{value:.3g} T"
 
 
-def range_text(values: np.ndarray) -> str:
+def range_text(values: np.ndarray, text_format: str = ".3g") -> str:
     """The smallest and the largest value, or the one if they look the same."""
-    low, high = f"{values.min():.3g}", f"{values.max():.3g}"
+    low, high = f"{values.min():{text_format}}", f"{values.max():{text_format}}"
     return low if low == high else f"{low} to {high}"

@@ -17,6 +17,7 @@ from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine.base import Info, Run, State
 from gcjax.engine.version_ring import nan_if
 from gcjax.protocols.base import LossFeedback, Observed, Schedule
+from gcjax.protocols.observed_losses import window_begin
 
 MakeCommits = Callable[[Schedule, jax.Array, State, Info], tuple[State, Info]]
 """`(schedule, end, state, info) -> (state, info)`: makes the commits of a schedule up to `end` (not included)."""
@@ -31,7 +32,8 @@ class Window(NamedTuple):
     Attributes:
       is_last: bool[].
       end: float[] seconds; inf for the last one, which lasts until the end of the run.
-      commits_by_end: int32[], the commits of the run up to the end of the window.
+      commits_by_end: int32[], the commits of the run before the end of the window: one at the end is of the next one,
+        as what begins at the end is.
       num_commits: int32[], those of the whole run.
     """
 
@@ -120,9 +122,8 @@ def _current_window(
     num_commits = jnp.isfinite(schedule.time).sum(dtype=jnp.int32)  # time is inf for commits that never happen
     num_commits = jnp.minimum(num_commits, max_commits or num_commits)
     is_last = window_number >= loss_feedback.num_windows - 1
-    end_time = jnp.where(is_last, jnp.inf, (window_number + 1).astype(schedule.time.dtype) * loss_feedback.seconds)
-    # Of the last window, which ends at inf, all E count as before it, those that never happen too: hence the minimum.
-    commits_by_end = jnp.minimum((schedule.time <= end_time).sum(dtype=jnp.int32), num_commits)
+    end_time = jnp.where(is_last, jnp.inf, window_begin(window_number + 1, loss_feedback.seconds, schedule.time.dtype))
+    commits_by_end = jnp.minimum((schedule.time < end_time).sum(dtype=jnp.int32), num_commits)
     return Window(is_last=is_last, end=end_time, commits_by_end=commits_by_end, num_commits=num_commits)
 
 

@@ -36,7 +36,7 @@ class Windows:
         if loss_feedback is None:
             return controls
         last_window = loss_feedback.num_windows - 1 if last_window is None else last_window
-        while self._window < last_window and now > (window_end := (self._window + 1) * loss_feedback.seconds):
+        while self._window < last_window and now >= (window_end := (self._window + 1) * loss_feedback.seconds):
             controls = self._next_controls(controls, self._observed(log, window_end))
             self._window += 1
         return controls

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, LossFeedback, Observed, Protocol, Schedule
-from gcjax.protocols.observed_losses import in_window, mean_loss, window_of
+from gcjax.protocols.observed_losses import in_window, mean_loss, window_begin, window_of
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.rules import Rule, View
 from gcjax.stragglers.network import Network
@@ -191,7 +191,8 @@ def _reward(observed: Observed, window_seconds: float, target: float | None) -> 
     """
     in_this_window = in_window(observed, observed.window, window_seconds)
     # float[E], 0 for the commits of other windows, as the losses; least_loss is then inf if there are none at all.
-    elapsed = jnp.where(in_this_window, observed.time - observed.window.astype(observed.time.dtype) * window_seconds, 0)
+    begin = window_begin(observed.window, window_seconds, observed.time.dtype)
+    elapsed = jnp.where(in_this_window, observed.time - begin, 0)
     loss = jnp.where(in_this_window, observed.loss, 0).astype(elapsed.dtype)
     least_loss = jnp.min(jnp.where(in_this_window, loss, jnp.inf))
     asymptotes = least_loss * jnp.linspace(0, _MAX_ASYMPTOTE, _NUM_ASYMPTOTES, dtype=elapsed.dtype)

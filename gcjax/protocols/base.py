@@ -134,7 +134,7 @@ class Observed(NamedTuple):
 
     Attributes:
       window: int32[], the window that has ended, counted from 0.
-      end: float[] seconds, when it ended.
+      end: float[] seconds, when it ended; a commit at this moment is of the next window, and is not seen yet.
       time: float[E] seconds of the commits so far; inf for the others.
       loss: float[E], the training loss of the commits so far; inf for the others.
     """

@@ -1,9 +1,16 @@
 """What protocols that look at the loss have in common. Letters: E commits."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from gcjax.protocols.base import Observed
+
+
+def window_begin(window: jax.Array | int, window_seconds: float, dtype: Any) -> jax.Array:
+    """Seconds, like `window`, at which a window begins: a moment at which one ends is in the next one."""
+    return jnp.asarray(window, jnp.int32).astype(dtype) * window_seconds
 
 
 def window_of(time: jax.Array, window_seconds: float, num_windows: int) -> jax.Array:
@@ -11,16 +18,19 @@ def window_of(time: jax.Array, window_seconds: float, num_windows: int) -> jax.A
 
     Windows are 0, ..., num_windows - 1; a time of inf counts as 0 s.
     """
-    window = jnp.floor(jnp.where(jnp.isfinite(time), time, 0) / window_seconds)
-    return window.astype(jnp.int32).clip(0, num_windows - 1)
+    finite_time = jnp.where(jnp.isfinite(time), time, 0)
+    window = jnp.floor(finite_time / window_seconds).astype(jnp.int32)  # or the one beside it, by rounding
+    window -= finite_time < window_begin(window, window_seconds, finite_time.dtype)
+    window += finite_time >= window_begin(window + 1, window_seconds, finite_time.dtype)
+    return window.clip(0, num_windows - 1)
 
 
 def in_window(observed: Observed, window: jax.Array | int, window_seconds: float) -> jax.Array:
-    """bool[E]: the commits with a finite loss in a window, its end included, not its begin; window 0 begins at 0 s."""
-    window_begin = jnp.asarray(window, jnp.int32).astype(observed.time.dtype) * window_seconds
-    return (
-        (observed.time > window_begin) & (observed.time <= window_begin + window_seconds) & jnp.isfinite(observed.loss)
+    """bool[E]: the commits with a finite loss in a window, its begin included, not its end."""
+    begin, end = (
+        window_begin(number, window_seconds, observed.time.dtype) for number in (window, jnp.asarray(window) + 1)
     )
+    return (observed.time >= begin) & (observed.time < end) & jnp.isfinite(observed.loss)
 
 
 def mean_loss(observed: Observed, window: jax.Array | int, window_seconds: float) -> jax.Array:

@@ -171,4 +171,9 @@ def _not_reached_line(results: analysis.Results) -> str:
         f"No scheme reached the target {goal['metric']} {goal['value']:g}; the best value was {best_value:.4g}, by "
         f"'{scheme}'. Set an easier target, or let it run longer (num_units, seconds), or change the optimizer."
     )
-    return line if not nan_schemes else f"{line} It became NaN under {', '.join(nan_schemes)}: lower the learning rate."
+    if nan_schemes:
+        line += f" It became NaN under {', '.join(nan_schemes)}: lower the learning rate."
+    idle_schemes = [name for name in results.schemes if not any(seed["commit"].any() for seed in results.seeds(name))]
+    if idle_schemes:
+        line += f" There was no commit under {', '.join(idle_schemes)}: what it waits for never came."
+    return line

@@ -474,7 +474,7 @@ def test_with_a_task_the_best_of_each_class_is_trained():
     assert seconds_to_target["repetition"][0] == pytest.approx(
         seconds_to_target["bsp"][0] * 2 / 3
     )  # the same steps, of 2 s instead of 3 s
-    assert "Trained on your task" in advice.verdict and page.HEAD_OF_TIME_TO_TARGET in page.heads(advice)
+    assert "trained on your task" in advice.verdict and page.HEAD_OF_TIME_TO_TARGET in page.heads(advice)
 
 
 @pytest.mark.parametrize("changes, match", [

@@ -50,12 +50,10 @@ def test_seeds_with_the_same_durations_are_said(distinct, said):
 
 def test_it_is_said_when_runs_ended():
     found = results()
-    assert (
-        summary.end_times(found._replace(metrics={**found.metrics, "time": np.ones(len(found.metrics["time"]))}))
-        is None
-    )
-    last_times = [seed["time"][-1] for seed in found.seeds("ASP")]
-    said = f"ASP at {min(last_times):.3g} to {max(last_times):.3g} s"
+    alike = {name: np.ones(len(found.metrics["time"])) for name in ("time", "commit")}
+    assert summary.end_times(found._replace(metrics={**found.metrics, **alike})) is None
+    last_times, commits = ([seed[name][-1] for seed in found.seeds("ASP")] for name in ("time", "commit"))
+    said = f"ASP at {min(last_times):.3g} to {max(last_times):.3g} s ({min(commits)} to {max(commits)} commits)"
     assert said in summary.markdown(found) and said in sections.results_section(found).body
     assert "take the seconds to a target" in summary.NOTES
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gcjax import engine, protocols, stragglers
-from gcjax.protocols import Observed
+from gcjax import engine, protocols, stragglers, tasks
+from gcjax.protocols import Observed, observed_losses
 from gcjax.protocols.adsp import _reward
 from tests.engine.test_local_work import KEY, NETWORK, PROTOCOLS, SGD, durations, regression, result, run
 from tests.engine.test_run import assert_close
@@ -43,8 +43,8 @@ def test_later_windows_do_not_change_earlier_commits(name, x64):
         value = draw.integers(1, 6, count)
         other = np.where(np.arange(count) > window, draw.integers(1, 6, count), value)
         one, two = (schedule(d, NETWORK, numbers(name, first, v)) for v in (value, other))
-        made = np.asarray(one.time) <= (window + 1) * loss_feedback.seconds
-        assert (made == (np.asarray(two.time) <= (window + 1) * loss_feedback.seconds)).all()
+        made = np.asarray(one.time) < (window + 1) * loss_feedback.seconds
+        assert (made == (np.asarray(two.time) < (window + 1) * loss_feedback.seconds)).all()
         for field in ("time", "worker", "unit", "version", "work", "weight"):
             np.testing.assert_array_equal(getattr(one, field)[made], getattr(two, field)[made])
         changed += made.any() and not np.array_equal(one.time, two.time)
@@ -76,7 +76,7 @@ def test_it_chooses_once_a_window_by_what_has_happened(name, x64):
     controls, choose = loss_feedback.initial(loss_feedback.num_windows), jax.jit(loss_feedback.next)
     for window in range(loss_feedback.num_windows - 1):
         end = (window + 1) * loss_feedback.seconds
-        there = found.schedule.time <= end
+        there = found.schedule.time < end
         time, loss = jnp.where(there, found.schedule.time, jnp.inf), jnp.where(there, found.info.loss, jnp.inf)
         controls = choose(controls, Observed(jnp.int32(window), jnp.asarray(end), time, loss))
     assert_close(found.state.controls, controls)
@@ -100,7 +100,7 @@ def test_only_what_has_happened_is_seen_and_the_end_is_judged(x64):
     )
     protocol = adacomm.replace(loss_feedback=loss_feedback)
     found = engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, eval_every=3, network=NETWORK)
-    made = [int((found.schedule.time <= (j + 1) * inner.seconds).sum()) for j in range(inner.num_windows - 1)]
+    made = [int((found.schedule.time < (j + 1) * inner.seconds).sum()) for j in range(inner.num_windows - 1)]
     assert found.state.controls[1][:-1].tolist() == [[n, n] for n in made]
     assert made[-1] < found.info.num_commits == 8
     assert found.trajectory.commit[:4].tolist() == [0, 3, 6, 8]
@@ -111,7 +111,7 @@ def test_adacomm_chooses_by_its_formula(x64):
     found, loss_feedback = result("adacomm"), PROTOCOLS["adacomm"][0].loss_feedback
     time, loss = np.asarray(found.schedule.time), np.asarray(found.info.loss)
     mean = [
-        loss[(time > j * loss_feedback.seconds) & (time <= (j + 1) * loss_feedback.seconds)].mean()
+        loss[(time >= j * loss_feedback.seconds) & (time < (j + 1) * loss_feedback.seconds)].mean()
         for j in range(loss_feedback.num_windows - 1)
     ]
     steps = [3]
@@ -133,7 +133,7 @@ def fed(loss_feedback, losses_of_windows, num_windows):
     choose = jax.jit(loss_feedback.next)
     for window, losses in enumerate(losses_of_windows):
         there = slice(made, made + len(losses))
-        time[there] = window * seconds + (np.arange(len(losses)) + 1) * seconds / max(len(losses), 1)
+        time[there] = window * seconds + np.arange(len(losses)) * seconds / max(len(losses), 1)
         loss[there], made = losses, made + len(losses)
         seen = Observed(jnp.int32(window), jnp.asarray((window + 1) * seconds), jnp.asarray(time), jnp.asarray(loss))
         controls = choose(controls, seen)
@@ -172,7 +172,7 @@ def test_adsp_searches_for_the_rate(x64):
 def test_adsp_rewards_the_inverse_time_to_the_target(x64):
     """On losses that are `1 / (a² t + b) + c` in the second window, for a c that the search tries (the 11th of 32)."""
     speed, offset, seconds = 0.7, 0.4, 4.0
-    t = np.arange(1, 9) * seconds / 8
+    t = np.arange(8) * seconds / 8
     fall = 1 / (speed * t + offset)
     share = 0.98 * 10 / 31
     end = share * fall[-1] / (1 - share)  # c = share * least loss
@@ -257,3 +257,28 @@ def test_rates_of_later_windows_change_no_commit_of_earlier_ones():
         times.append(time[time <= until_next_window])
     np.testing.assert_array_equal(*times)
     assert times[0].size > 10
+
+
+def test_every_moment_is_in_one_window():
+    """Also by rounding: a moment at which one ends is in the next one, for all that ask."""
+    numbers = jnp.arange(60)
+    for seconds in (0.1, 0.3, 0.7, 1.0, 1.1, 3.3, 10.1):
+        begins = observed_losses.window_begin(numbers, seconds, jnp.float32)
+        assert jax.jit(lambda t, s=seconds: observed_losses.window_of(t, s, 99))(begins).tolist() == numbers.tolist()
+        observed = Observed(jnp.int32(0), jnp.float32(0), begins, jnp.ones(60))
+        within = jax.jit(jax.vmap(lambda j, s=seconds, o=observed: observed_losses.in_window(o, j, s)))(numbers)
+        np.testing.assert_array_equal(within, np.eye(60, dtype=bool))
+
+
+def test_rounds_at_the_end_of_a_window_are_what_was_trained():
+    """Commits at the end of a window, and rounds of no length there: the record has what was trained."""
+    task = tasks.linear_regression(1, num_examples=16, num_features=4, batch_size=None, local_data=True)
+    seconds = [0.125] * 8 + [0.0] * 4 + [0.25] * 8
+    protocol = protocols.adacomm(num_local_steps=4, seconds=1.0, num_windows=3)
+    d = jnp.asarray(seconds, jnp.float32)[:, None]
+    found = engine.run(task, protocol, SGD, d, rng_key=KEY, params=jnp.ones(4))
+    plain = engine.run(task, protocols.local_sgd(num_local_steps=1), SGD, d, rng_key=KEY, params=jnp.ones(4))
+    assert found.schedule.time[:4].tolist() == [0.5, 1.0, 1.0, 1.0] and found.schedule.work.clip(0).sum() == 20
+    assert found.state.controls.tolist() == [4, 2, 1]
+    # One worker: 20 steps, however they are divided into rounds.
+    np.testing.assert_allclose(found.params, plain.params, rtol=1e-5)

@@ -15,6 +15,7 @@ def fits_json(fits: Fits) -> dict[str, Any]:
         "steps": {"fitted": fits.num_fitted_steps, "held_out": fits.num_held_out_steps},
         "workers": fits.workers,
         "zeros_left_out": fits.num_zero_times,
+        "departures": [{"worker": worker, "step": step} for worker, step in fits.departures],
         "is_relative": fits.is_relative,
         "draws": fits.num_draws,
         "measured": _statistics_json(fits.measured_statistics),

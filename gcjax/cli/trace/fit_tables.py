@@ -6,6 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from gcjax.cli.trace.description_tables import number_text
+from gcjax.stragglers.traces.departures import who_has_left
 from gcjax.stragglers.traces.fitting import Fit, Fits
 from gcjax.stragglers.traces.fitting.scores import Score
 from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
@@ -24,6 +25,9 @@ def printed_parts(fits: Fits) -> Iterator[Any]:
     )
     if fits.num_zero_times:
         yield Text(f"{fits.num_zero_times:,} times of 0 s are left out.")
+    if fits.departures:
+        clause = who_has_left(fits.departures)
+        yield Text(f"{clause[0].upper()}{clause[1:]}: models are fitted to the times before, and simulate no leaving.")
     yield Text()
     yield _ranking_table("Times: log-likelihood of the held-out times", fits.duration_fits)
     yield Text()

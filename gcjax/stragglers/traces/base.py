@@ -79,7 +79,7 @@ def trace_of_array(compute: Any, communication: Any = None, *, layout: str = "ar
             )
     num_steps, num_workers = compute.shape
     worker_names = tuple(str(worker) for worker in range(num_workers))
-    reading = _reading(compute, layout, num_rows=compute.size, num_duplicates=0, num_missing_steps=0)
+    reading = _reading(compute, layout, num_rows=num_steps, num_duplicates=0, num_missing_steps=0)
     steps = np.arange(num_steps)
     return Trace(compute, communication, steps, worker_names, is_relative=False, reading=reading)
 
@@ -93,6 +93,7 @@ def trace_of_rows(
     *,
     workers: tuple[str, ...],
     is_relative: bool = False,
+    num_rows: int | None = None,
 ) -> Trace:
     """The trace of a table with a row for a step of a worker, in any order.
 
@@ -106,6 +107,7 @@ def trace_of_rows(
       communication: float64[rows] seconds, or None.
       workers: the names, W of them; each has a row.
       is_relative: as in `Trace`.
+      num_rows: of the file, if several of these rows were one there.
 
     Raises:
       ValueError: if less than one in 100 of the cells has a row, or a time is negative.
@@ -132,7 +134,7 @@ def trace_of_rows(
     reading = _reading(
         compute_table,
         layout,
-        num_rows=len(step),
+        num_rows=num_rows or len(step),
         num_duplicates=len(step) - int(has_row.sum()),
         num_missing_steps=int(steps[-1] - steps[0] + 1 - len(steps)),
     )

@@ -41,8 +41,14 @@ def departures(
 
 def sentence_on(departures: Sequence[tuple[str, int]]) -> str:
     """Who has no times any more since when, and what that counts as, as the end of a sentence; at most four names."""
+    counts_as = "it counts as at its last one" if len(departures) == 1 else "they count as at their last ones"
+    return f"{who_has_left(departures)}: {counts_as}."
+
+
+def who_has_left(departures: Sequence[tuple[str, int]]) -> str:
+    """Who has no times any more since when, as a clause; at most four names."""
     name, step = departures[0]
     if len(departures) == 1:
-        return f"worker {name} has no times from step {step} on: it counts as at its last one."
+        return f"worker {name} has no times from step {step} on"
     texts = [f"{name} (from step {step} on)" for name, step in departures[:_MAX_NAMED]]
-    return f"workers {text_list(texts, len(departures))} have no times up to the end: they count as at their last ones."
+    return f"workers {text_list(texts, len(departures))} have no times up to the end"

@@ -118,7 +118,7 @@ def _column_a_worker_trace(
     # From here on a row is a cell of the table, row by row.
     step = np.repeat(whole_numbers(path, table, step_column), num_workers)
     worker = np.tile(np.arange(num_workers), len(seconds))
-    return base.trace_of_rows("column a worker", worker, step, seconds.ravel(), workers=names)
+    return base.trace_of_rows("column a worker", worker, step, seconds.ravel(), workers=names, num_rows=len(seconds))
 
 
 _NO_NAMES = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_null

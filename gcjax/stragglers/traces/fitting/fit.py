@@ -13,6 +13,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.stragglers.traces.base import Trace, check_single_precision, trace_of_array
+from gcjax.stragglers.traces.departures import departures
 from gcjax.stragglers.traces.files import read_trace
 from gcjax.stragglers.traces.fitting import (
     bursts,
@@ -123,6 +124,7 @@ def fit(
         num_zero_times=int((trace.compute == 0).sum()),
         is_relative=trace.is_relative,
         num_draws=simulations.num_draws(*seconds.shape),
+        departures=departures(trace.compute, trace.steps, trace.workers),
     )
 
 

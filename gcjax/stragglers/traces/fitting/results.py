@@ -88,6 +88,7 @@ class Fits(NamedTuple):
       num_zero_times: times of 0 seconds, which are left out.
       is_relative: whether a second is not one, but the median time, as in `Trace`.
       num_draws: how often each model that has simulated statistics was simulated.
+      departures: (name of the worker, first step without a time) of each that has none from there on to the end.
     """
 
     duration_fits: tuple[Fit, ...]
@@ -101,6 +102,7 @@ class Fits(NamedTuple):
     num_zero_times: int
     is_relative: bool
     num_draws: int = 0
+    departures: tuple[tuple[str, int], ...] = ()
 
     @property
     def best(self) -> Fit:
