@@ -1,5 +1,6 @@
 """Lines for a config file that name an entry of the registry, with a value for everything that it needs."""
 
+import math
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter, Signature
@@ -191,13 +192,19 @@ def _required_parameters(signature: Signature) -> Iterator[Parameter]:
 
 
 def _comments_on_defaults(selector: str, signature: Signature) -> Iterator[str]:
-    """A comment for each parameter with a default that gin can write (it knows no inf and no NaN)."""
+    """A comment for each parameter with a default that gin can write."""
     for parameter in signature.parameters.values():
-        default, default_text = parameter.default, repr(parameter.default)
-        is_literal = default is None or isinstance(default, (bool, int, float, str, tuple))
-        can_be_written = is_literal and "inf" not in default_text and "nan" not in default_text
-        if can_be_written and parameter.name not in GIVEN_BY_COMMAND:
+        default_text = _literal_text(parameter.default)
+        if default_text is not None and parameter.name not in GIVEN_BY_COMMAND:
             yield f"# {selector}.{parameter.name} = {default_text}"
+
+
+def _literal_text(value: Any) -> str | None:
+    """A value as gin writes it; None if it cannot, as it cannot write NaN, or infinity in a tuple."""
+    if isinstance(value, float) and value == math.inf:
+        return "1e999  # infinity"
+    text, is_literal = repr(value), value is None or isinstance(value, (bool, int, float, str, tuple))
+    return text if is_literal and "inf" not in text and "nan" not in text else None
 
 
 def _selector(kind: registry.Kind, name: str) -> str:

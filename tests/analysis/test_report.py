@@ -32,6 +32,8 @@ def test_a_scheme_that_waits_for_a_failed_worker_never_reaches_the_target():
     rows = rows_by_name(results(failed=[0], value=0.999))
     assert rows["BSP"].time_to_target.startswith("never (stopped at t=")
     assert rows["ASP"].time_to_target.startswith("not reached by t=")
+    never = table_cells.time_to_target_cell(np.array([np.inf]), end_times=np.zeros(1), is_stalled=[True])
+    assert never == "never (no commit)"
     assert rows["BSP"].chunks_per_worker.startswith("> ")
 
 
@@ -155,6 +157,9 @@ def test_a_folder_with_results_is_not_overwritten(tmp_path):
 
 def test_a_folder_without_results(tmp_path):
     with pytest.raises(ValueError, match=r"has no metrics.parquet"):
+        analysis.load(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(ValueError, match="not ended: the same command with --resume goes on"):
         analysis.load(tmp_path)
 
 

@@ -5,6 +5,7 @@ import re
 from gcjax import registry
 from gcjax.algebra import laws
 from tests.docs.pages import PAGES
+from tests.paper import text_rules
 
 ENTRIES = re.findall(r"^- \*\*(.+?)\.\*\* (.*?)(?=^- |^#|\Z)", PAGES["docs/bibliography.md"].read_text(), re.S | re.M)
 
@@ -30,8 +31,10 @@ def test_no_entry_is_there_twice_or_without_a_scheme():
     assert set(names) <= named_papers()
 
 
-def test_every_entry_has_a_title_and_its_year():
+def test_every_entry_has_a_title_which_is_there_as_bibtex_and_its_year():
+    titles_as_bibtex = text_rules.titles(PAGES["README.md"].parent / "paper" / "references.bib").values()
     for name, text in ENTRIES:
-        assert re.search(r"\*[A-Z0-9].+?\.\*", text, re.S), name
+        titles = re.findall(r"\*([A-Z0-9][^*]+?)\.\*", text)
+        assert titles and {text_rules.letters(title) for title in titles} <= set(titles_as_bibtex), name
         year = name[-4:]
         assert year in text or re.search(rf"arXiv {year[2:]}\d\d\.", text), f"{name}: {text}"

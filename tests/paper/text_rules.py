@@ -76,9 +76,16 @@ def keys(text, command):
     return [key.strip() for argument in arguments for key in argument.split(",")]
 
 
-def entries(bibliography):
-    """The keys of a .bib file."""
-    return re.findall(r"^@\w+\{([^,]+),", bibliography, re.MULTILINE)
+def titles(path):
+    """The key of each entry of a .bib file, and its title as `letters`; all keys differ."""
+    entries = re.findall(r"^@\w+\{([^,]+),.*?^  title = \{(.*?)\},?$", path.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(dict(entries)) == len(entries) == path.read_text().count("\n@") + 1
+    return {key: letters(title) for key, title in entries}
+
+
+def letters(text):
+    """The letters and digits of a text, in lower case."""
+    return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 def missing_files(text, folder):

@@ -276,7 +276,7 @@ def test_an_array_in_parquet(read):
     seconds[3, 4], seconds[5, 6] = NAN, INF
     trace = read({str(worker): seconds[:, worker] for worker in range(12)})
     np.testing.assert_array_equal(trace.compute, seconds)
-    assert trace.reading == base.Reading("column a worker", 84, 0, 1, 0, (), ())
+    assert trace.reading == base.Reading("column a worker", 7, 0, 1, 0, (), ())
     with pytest.raises(ValueError, match="got -1 for unit 1 of worker 2"):
         read({str(worker): [1.0, -1.0 if worker == 2 else 1.0] for worker in range(3)})
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gcjax import config, progress, register, stragglers
+from gcjax.cli.trace import fit_tables
 from gcjax.stragglers import StragglerModel
 from gcjax.stragglers.traces.fitting import scores
 from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures, statistics_with_failures
@@ -227,6 +228,15 @@ def test_a_fit_that_makes_stragglers_cost_more_or_less_says_so(persistent):
         "what stragglers cost."
     )
     assert "understate" in with_range_of_slowdown(persistent, measured * 0.8, measured * 0.9).caution
+
+
+def test_a_worker_that_leaves_is_said():
+    seconds = np.random.default_rng(0).gamma(9.0, size=(40, 3))
+    seconds[25:, 1] = np.nan
+    fits = stragglers.fit(seconds, num_simulated_models=0)
+    assert fits.departures == (("1", 25),)
+    said = [str(part) for part in fit_tables.printed_parts(fits)]
+    assert any(text.startswith("Worker 1 has no times from step 25 on: models are fitted") for text in said)
 
 
 def test_numbers_that_are_not_there_are_not_outside(persistent):
