@@ -61,7 +61,8 @@ def number(
         has_none_read_as_nan = value is None or (
             isinstance(value, (tuple, list)) and None in np.asarray(value, dtype=object)
         )
-        if has_none_read_as_nan:
+        has_booleans_read_as_numbers = np.asarray(value).dtype == bool
+        if has_none_read_as_nan or has_booleans_read_as_numbers:
             raise TypeError
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number or an array of numbers; got {value!r}.") from None
@@ -198,7 +199,14 @@ def durations(value: Any) -> Any:
             f"{host_array[first_bad_unit, first_bad_worker]} for unit {first_bad_unit} of worker {first_bad_worker} "
             f"({int(is_bad.sum())} bad values in all)."
         )
-    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(host_array.dtype))
+    dtype_of_jax = jax.dtypes.canonicalize_dtype(host_array.dtype)
+    most_seconds = np.finfo(dtype_of_jax).max
+    if (np.isfinite(host_array) & (host_array > most_seconds)).any():
+        raise ValueError(
+            f"durations of {dtype_of_jax} must be at most {most_seconds:.3g} s, or inf for a failed worker; got "
+            f"{host_array[np.isfinite(host_array)].max():g}. Set jax_enable_x64 for longer ones."
+        )
+    return jnp.asarray(value, dtype_of_jax)
 
 
 def hint_if_transposed(shape: tuple[int, ...], num_workers: int | None = None) -> str:

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.base import Mixing, Schedule
 
@@ -115,14 +116,17 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
       higher_is_better: whether the metric is to rise (accuracy) or to fall (loss).
 
     Raises:
-      ValueError: if the times and values are not of one run.
+      ValueError: if the times and values are not of one run, times do not increase, or the target is no number.
     """
     times, values = np.asarray(times), np.asarray(values)
+    _validate.single_number("target", target, minimum=-np.inf)
     if times.ndim != 1 or times.shape != values.shape:
         raise ValueError(
             f"times and values must be [V] each, of one run; got shapes {times.shape} and {values.shape}. Of several "
             "runs take one after the other."
         )
+    if (times[1:] < times[:-1]).any():
+        raise ValueError(f"times must increase; got {times.tolist()}.")
     is_reached = values >= target if higher_is_better else values <= target
     return float(times[np.argmax(is_reached)]) if is_reached.any() else float("inf")  # argmax: the first
 

@@ -224,6 +224,10 @@ CALLS = {
     ),
     "too few units for a while": (lambda: fast(P.anytime_minibatch(seconds=100.0))(D), "the 4 units sampled for each"),
     "rows of several lengths": (lambda: P.bsp()([[1.0, 2.0], [1.0]]), "units for each worker; got rows of several"),
+    "durations beyond float32": (
+        lambda: P.bsp()(np.array([[1e300, 2.0]])),
+        r"durations of float32 must be at most 3.4e\+38 s, or inf for a failed worker; got 1e\+300. Set jax_enable_x64",
+    ),
     "whole durations": (lambda: P.bsp()([[1, 2]]), "durations must be floating point seconds; got dtype int"),
     "no number": (lambda: P.ssp(staleness=1)(D, stragglers.Network(latency=[0.1, None, 0.1])), "got .*None"),
     "no factor": (
@@ -274,6 +278,7 @@ CALLS = {
         lambda: stragglers.constant_network(server=(1.0, 2.0, 3.0)),
         "server must be one number, since all workers share",
     ),
+    "true as latency": (lambda: stragglers.constant_network(latency=True), "latency must be a number .*; got True"),
     "no latency": (lambda: stragglers.constant_network(latency=None), "latency must be a number, or .*; got None"),
     "text as bandwidth": (lambda: LINKS(upload="3"), "upload bandwidth must be a number, or .*; got '3'"),
     "no network": (lambda: P.bsp()(D, (1.0, 2.0)), r"network must be a Network; got \(1.0, 2.0\)\. One of bandwidths"),
