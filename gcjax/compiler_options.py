@@ -20,11 +20,15 @@ XLA's usual order is one for many threads: to hand operations over took half of 
 
 
 @functools.cache
-def small_operations() -> dict[str, Any]:
+def small_operations(*, run_briefly: bool = False) -> dict[str, Any]:
     """Options for programs of many small operations on a CPU: event queues, batched solves.
 
     With JAX 0.10 they take 0.5 to 0.7 times as long to compile as without. Event queues of a thousand workers and more
     take 0.4 to 1 times as long to run, those of a few 0.9 to 1.15 times. Training steps would run longer.
+
+    Args:
+      run_briefly: whether they take longer to compile than to run: hardly optimised, they take about half as long to
+        compile, and four times as long to run.
 
     Returns:
       Values of `jax.jit(..., compiler_options=...)`, those that XLA has; empty on other devices.
@@ -32,6 +36,8 @@ def small_operations() -> dict[str, Any]:
     if jax.default_backend() != "cpu":
         return {}
     wanted = _QUICK_TO_COMPILE | _IN_ONE_THREAD
+    if run_briefly:
+        wanted["xla_backend_optimization_level"] = 0
     if jax.config.read("jax_disable_most_optimizations"):  # there are fewer already
         del wanted["xla_backend_optimization_level"]
     options: dict[str, Any] = {}

@@ -12,6 +12,7 @@ C contributions to a commit, M messages a worker.
 """
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +30,8 @@ from gcjax.protocols.compiled_schedules import on_cpu
 from gcjax.protocols.schedule import Schedule
 from gcjax.stragglers.network import Network
 
+_FEW_TIMES = 10_000
+"""A trace of so few times is simulated in less time than the programs take to compile."""
 _COMPILED_IN_ONE_THREAD = {"xla_cpu_parallel_codegen_split_count": 1}
 """Of XLA's compiler, since several programs are compiled at once."""
 
@@ -89,7 +92,7 @@ def lowered_program(
     durations = jax.ShapeDtypeStruct(
         (blocks_per_batch, steps_of_blocks.shape[1] * units_per_step, trace_shape[1]), jnp.float32
     )
-    return _program().lower(scheme.protocol, units_per_step, warmup_steps, cooldown_steps, durations)
+    return _program(trace_shape).lower(scheme.protocol, units_per_step, warmup_steps, cooldown_steps, durations)
 
 
 def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndarray, block_steps: int) -> BlockSums:
@@ -112,16 +115,21 @@ def block_sums(scheme: Scheme, seconds: np.ndarray, first_step_of_block: np.ndar
         durations = np.repeat(seconds[steps_of_batch] * unit_share, units_per_step, axis=1).astype(np.float32)
         # float32[blocks_per_batch, units, W]; `unit_share` is the share of a step's seconds that a unit takes.
         arrays = on_cpu((jnp.asarray(durations),))
-        sums = _program()(scheme.protocol, units_per_step, warmup_steps, cooldown_steps, *arrays)
+        sums = _program(seconds.shape)(scheme.protocol, units_per_step, warmup_steps, cooldown_steps, *arrays)
         batch_sums.append(jax.device_get(sums))
     fields = zip(*batch_sums, strict=True)
     return BlockSums(*(np.concatenate(sums_of_batches)[:num_blocks].astype(np.float64) for sums_of_batches in fields))
 
 
+def _program(trace_shape: tuple[int, ...]) -> Any:
+    """`_sums_of_blocks`, to be compiled for each scheme and shape of durations; for a trace of this shape, [T, W]."""
+    return _program_with_options(run_briefly=math.prod(trace_shape) <= _FEW_TIMES)
+
+
 @functools.cache
-def _program() -> Any:
-    """`_sums_of_blocks`, to be compiled for each scheme and each shape of durations."""
-    options = _COMPILED_IN_ONE_THREAD | compiler_options.small_operations()
+def _program_with_options(*, run_briefly: bool) -> Any:
+    """`_sums_of_blocks`, compiled with little effort if it will `run_briefly`."""
+    options = _COMPILED_IN_ONE_THREAD | compiler_options.small_operations(run_briefly=run_briefly)
     return jax.jit(_sums_of_blocks, static_argnums=(0, 1, 2, 3), compiler_options=options)
 
 
