@@ -158,3 +158,14 @@ def test_a_grace_window_ends_also_where_another_transfer_ends_at_that_moment(ser
     network = Network(latency=0.5, server=server)  # a shared link that takes no time is none
     schedule = protocol(jnp.array([[1.0, 10.0]] * 8), network)
     np.testing.assert_allclose(schedule.time[:4], [3.0, 4.5, 6.5, 8.5])
+
+
+@pytest.mark.parametrize(
+    ("durations", "latency", "workers"), [([1.0, 1.25, 3.0], 0.0, [0, 1]), ([1.5, 1.0, 1.25, 6.0], 0.5, [1, 2])]
+)
+@pytest.mark.parametrize("server", [None, 0.0])
+def test_a_push_at_the_end_of_a_grace_window_is_in_its_commit(server, durations, latency, workers):
+    """Also where its transfer ends at that very moment, or that of another worker."""
+    protocol = protocols.decoupled_diloco(num_local_steps=2, min_quorum=1, grace_seconds=0.5)
+    schedule = protocol(jnp.array([durations] * 6), Network(latency=latency, server=server))
+    assert sorted(set(schedule.worker[0].tolist()) - {-1}) == workers

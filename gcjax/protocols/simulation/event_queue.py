@@ -98,8 +98,9 @@ class Queue(TurnQueue):
         change, alarm_rings = self.next_change(state), jnp.zeros((), bool)
         alarm_time = jnp.full_like(next_time, jnp.inf)
         if self.rule.alarm is not None:
-            alarm_time = self._alarm_time(state.view)
-            alarm_rings, next_time = alarm_time < next_time, jnp.minimum(alarm_time, next_time)
+            alarm_time = jnp.asarray(self.rule.alarm(state.view), next_time.dtype)
+            coming_alarm_time = jnp.where(alarm_time > state.view.now, alarm_time, jnp.inf)  # one that is over is none
+            alarm_rings, next_time = coming_alarm_time < next_time, jnp.minimum(coming_alarm_time, next_time)
         no_phase_ends = alarm_rings  # at an alarm nobody's phase does
         if change is not None:  # it comes before a phase that ends at its moment, and goes together with an alarm
             rings_first = alarm_rings & (next_time <= change.time)
@@ -118,7 +119,8 @@ class Queue(TurnQueue):
         # `arrives`: bool[], whether a message of this worker does.
         state, arrives = self.with_event_at(state._replace(is_running=is_running), now, worker, phase_ends)
         others_may_begin = alarm_rings & is_running
-        asks_for_commit = is_running & (alarm_time <= next_time)  # also if a phase ends at its moment
+        # Also where phases end at the moment of an alarm, after the last of them: a message may still arrive.
+        asks_for_commit = is_running & (alarm_time == next_time) & ~self.another_phase_ends(state)
         if change is not None:
             state, worker, has_changed = self._with_change(state, change, worker, arrives)
             asks_for_commit |= has_changed
@@ -178,11 +180,12 @@ class Queue(TurnQueue):
         view = decisions.with_membership(view, worker, leaves, joins)
         return state._replace(view=view, presence=presence), worker, happens
 
-    def _alarm_time(self, view: View) -> jax.Array:
-        """float[] seconds: when to look again although nothing has happened; inf for never."""
-        assert self.rule.alarm is not None
-        alarm_time = jnp.asarray(self.rule.alarm(view), view.now.dtype)
-        return jnp.where(alarm_time > view.now, alarm_time, jnp.inf)
+    def another_phase_ends(self, state: State) -> jax.Array:
+        """bool[]: whether, behind an event, a phase ends at the same moment that may lead to a message at this moment.
+
+        None does here, where a turn has one phase: a message that arrives is seen by the rule itself.
+        """
+        return jnp.zeros_like(state.is_running)
 
     def with_event_at(
         self, state: State, now: jax.Array, worker: jax.Array, phase_has_ended: jax.Array

@@ -51,6 +51,10 @@ class SharedQueue(Queue):
         arrives = phase_has_ended & (state.phase[worker] == ARRIVING)
         return self._with_next_phase(state, worker, phase_has_ended & ~arrives), arrives
 
+    def another_phase_ends(self, state: State) -> jax.Array:
+        """bool[]: whether a phase ends at the moment of the event that was, as the latency of what has been sent."""
+        return (self.phase_ends(state) <= state.view.now).any()
+
     def begin_turns(
         self,
         state: State,
