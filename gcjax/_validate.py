@@ -61,7 +61,8 @@ def number(
         has_none_read_as_nan = value is None or (
             isinstance(value, (tuple, list)) and None in np.asarray(value, dtype=object)
         )
-        has_booleans_read_as_numbers = np.asarray(value).dtype == bool
+        items = value if isinstance(value, (tuple, list)) else (value,)
+        has_booleans_read_as_numbers = np.asarray(value).dtype == bool or any(isinstance(x, bool) for x in items)
         if has_none_read_as_nan or has_booleans_read_as_numbers:
             raise TypeError
     except (TypeError, ValueError):

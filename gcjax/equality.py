@@ -9,6 +9,7 @@ and `ssp(staleness=3) == ssp(staleness=3)`: written inline, in a loop or in a co
 factory of another library: `sgd = gcjax.comparable(optax.sgd)`.
 """
 
+import copy
 import dataclasses
 import enum
 import functools
@@ -163,14 +164,20 @@ def _fields_of(value: Any) -> dict[str, Any] | None:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {name: getattr(value, name) for name in value._fields}
     if _is_of_dataclass(value) and value.__dataclass_params__.frozen:
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return None
 
 
 def _with_fields(value: Any, fields: dict[str, Any]) -> Any:
-    """The value with all its fields, as `_fields_of` gives them; itself if each is the very same."""
-    is_unchanged = all(part is getattr(value, name) for name, part in fields.items())
-    return value if is_unchanged else type(value)(**fields)
+    """The value with these fields, all that `_fields_of` gives, made without its `__init__`; itself if none changes."""
+    if all(part is getattr(value, name) for name, part in fields.items()):
+        return value
+    if isinstance(value, tuple):
+        return value._make(fields.values())  # type: ignore[attr-defined]
+    new_value = copy.copy(value)
+    for name, part in fields.items():
+        object.__setattr__(new_value, name, part)
+    return new_value
 
 
 def _is_of_dataclass(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Equal arguments make equal objects, and equal objects are compiled once."""
 
 import contextlib
+import dataclasses
 import functools
 
 import jax
@@ -60,6 +61,25 @@ def test_jax_transforms_protocols_themselves():
     assert not again
     np.testing.assert_array_equal(jax.vmap(protocol)(durations[None]).time[0], expected.time)
     assert jax.eval_shape(protocol, durations).time.shape == expected.time.shape
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class WithOwnInit:
+    scale: float
+    function: object
+    derived: object
+
+    def __init__(self, scale):
+        for name, value in (("scale", scale), ("function", lambda x: x * scale), ("derived", lambda: scale)):
+            object.__setattr__(self, name, value)
+
+
+def test_functions_in_frozen_dataclasses_are_comparable():
+    """However they are made."""
+    factory = comparable(WithOwnInit)
+    assert factory(2.0) == factory(2.0) != factory(3.0)
+    assert factory(2.0).function(3.0) == 6.0 and hash(factory(2.0)) == hash(factory(2.0))
+    assert comparable(lambda made: made.derived)(factory(2.0)) == factory(2.0).derived
 
 
 OWN_CLOSURE = {"whole uneven"}  # made in the tests, with a function of its own as argument

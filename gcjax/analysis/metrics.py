@@ -110,13 +110,13 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
     """The first time at which a metric is at least as good as the target; inf if it never is.
 
     Args:
-      times: float[V] seconds, increasing.
+      times: float[V] seconds, none below the one before.
       values: float[V], the metric; NaN where there is none, which reaches nothing.
       target: the value to reach.
       higher_is_better: whether the metric is to rise (accuracy) or to fall (loss).
 
     Raises:
-      ValueError: if the times and values are not of one run, times do not increase, or the target is no number.
+      ValueError: if the times and values are not of one run, times decrease, or the target is no number.
     """
     times, values = np.asarray(times), np.asarray(values)
     _validate.single_number("target", target, minimum=-np.inf)
@@ -126,7 +126,7 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
             "runs take one after the other."
         )
     if (times[1:] < times[:-1]).any():
-        raise ValueError(f"times must increase; got {times.tolist()}.")
+        raise ValueError(f"times must not decrease; got {_validate.shorten(times)}.")
     is_reached = values >= target if higher_is_better else values <= target
     return float(times[np.argmax(is_reached)]) if is_reached.any() else float("inf")  # argmax: the first
 

@@ -69,7 +69,11 @@ def end_times(results: Results) -> str | None:
             table_cells.range_text(np.array([seed[name][-1] for seed in results.seeds(scheme)]), text_format)
             for name, text_format in (("time", ".3g"), ("commit", ",.0f"))
         )
-        ends[scheme] = f"at {last_times} s ({num_commits} {'commit' if num_commits == '1' else 'commits'})"
+        ends[scheme] = (
+            "without any"
+            if num_commits == "0"
+            else f"at {last_times} s ({num_commits} {'commit' if num_commits == '1' else 'commits'})"
+        )
     if len(set(ends.values())) == 1:
         return None
     texts = [f"{scheme} {end}" for scheme, end in ends.items()]
@@ -180,7 +184,10 @@ def _summary_row(results: Results, scheme: str) -> SummaryRow:
     return SummaryRow(
         scheme=scheme,
         time_to_target=table_cells.time_to_target_cell(
-            times_to_target, np.array(last_values["time"]), is_stalled_for_seed
+            times_to_target,
+            np.array(last_values["time"]),
+            is_stalled_for_seed,
+            has_commits=any(last_values["commit"]),
         ),
         final_value=table_cells.mean_spread_cell(last_values[results.facts["target"]["metric"]], decimals=3),
         computing=table_cells.percent_cell(last_values["computing"]),

@@ -11,19 +11,22 @@ def mean_spread_cell(values: list[float] | np.ndarray, decimals: int) -> str:
         return f"{array.mean():.{decimals}f}{spread}"
 
 
-def time_to_target_cell(times: np.ndarray, end_times: np.ndarray, is_stalled: list[bool]) -> str:
+def time_to_target_cell(
+    times: np.ndarray, end_times: np.ndarray, is_stalled: list[bool], *, has_commits: bool = True
+) -> str:
     """The text of virtual seconds to the target, mean and spread over seeds that reached it, or why there are none.
 
     Args:
       times: float[S] seconds, one for each of S seeds; inf where the target was not reached.
       end_times: float[S] seconds, when each run ended.
       is_stalled: for each seed, whether the run came to a halt.
+      has_commits: whether there was a commit for any seed.
     """
     is_reached = np.isfinite(times)
     if is_reached.any():
         how_many = "" if is_reached.all() else f" ({is_reached.sum()} of {is_reached.size} seeds)"
         return mean_spread_cell(times[is_reached], decimals=decimals_of(times[is_reached].mean())) + how_many
-    if not np.any(end_times):
+    if not has_commits:
         return "never (no commit)"
     if all(is_stalled):
         return f"never (stopped at t={range_text(end_times)})"

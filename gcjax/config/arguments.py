@@ -206,6 +206,8 @@ def _raise_wrong_type(parameter: str, annotation: Any, value: Any) -> None:
     if is_uncalled_function:
         value_text = f"the function {getattr(value, '__name__', value)} itself"
         hint = " Write () behind the name, so that it is called."
+    elif callable(value) and hasattr(value, "__wrapped__"):
+        value_text, hint = f"a function, {getattr(value, '__name__', value)}", ""
     elif type(value).__module__.startswith("gcjax."):
         value_text, hint = f"a {type(value).__name__}", ""
     else:

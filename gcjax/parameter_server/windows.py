@@ -8,9 +8,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from gcjax.parameter_server.turn_log import TurnLog
 from gcjax.protocols.base import LossFeedback, Observed
+from gcjax.protocols.observed_losses import window_of
 
 
 class Windows:
@@ -36,7 +38,12 @@ class Windows:
         if loss_feedback is None:
             return controls
         last_window = loss_feedback.num_windows - 1 if last_window is None else last_window
-        while self._window < last_window and now >= (window_end := (self._window + 1) * loss_feedback.seconds):
+        # In the type in which times are observed, so that no commit is of two windows, or of none.
+        dtype = np.dtype(jnp.result_type(float)).type
+        while self._window < last_window:
+            window_end = dtype(self._window + 1) * dtype(loss_feedback.seconds)
+            if dtype(now) < window_end:
+                break
             controls = self._next_controls(controls, self._observed(log, window_end))
             self._window += 1
         return controls
@@ -44,7 +51,8 @@ class Windows:
     def go_on_at(self, now: float) -> None:
         """Takes the windows that have ended by `now` seconds as dealt with: for a run that goes on."""
         if self._loss_feedback is not None:
-            self._window = min(int(now // self._loss_feedback.seconds), self._loss_feedback.num_windows - 1)
+            moment = jnp.asarray(now, jnp.result_type(float))
+            self._window = int(window_of(moment, self._loss_feedback.seconds, self._loss_feedback.num_windows))
 
     def _observed(self, log: TurnLog, end: float) -> Observed:
         """What the protocol sees at `end` seconds, where a window ends.

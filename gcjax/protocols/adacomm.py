@@ -35,7 +35,7 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
     """
     num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     num_windows = _validate.integer("num_windows", num_windows, minimum=1)
-    _validate.single_number("seconds", seconds, above=True, finite=True)
+    seconds = float(_validate.single_number("seconds", seconds, above=True, finite=True))
 
     initial_steps = partial(_initial_steps, num_local_steps)
     window_at = partial(window_of, window_seconds=seconds, num_windows=num_windows)
@@ -64,8 +64,8 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
     loss_feedback = LossFeedback(
         initial=initial_steps,
         schedule=schedule_of_steps,
-        next=partial(_next_steps, num_local_steps, float(seconds)),
-        seconds=float(seconds),
+        next=partial(_next_steps, num_local_steps, seconds),
+        seconds=seconds,
         num_windows=num_windows,
     )
 

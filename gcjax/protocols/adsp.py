@@ -71,9 +71,9 @@ def adsp(
       ValueError: if a time is negative, or there is no window, or a number is out of its range.
     """
     search = _Search(seconds, max_commits, max_loss_growth, target_loss).validated()
+    window_seconds = float(seconds)
     num_windows = _validate.integer("num_windows", num_windows, minimum=1)
     _validate.single_number("min_interval", min_interval, finite=True)
-    window_seconds = seconds
 
     def schedule(durations: jax.Array, network: Network, rates: Rates) -> Schedule:
         """The schedule of durations `[T, W]` if every worker makes `rates.num_commits[j]` commits in each window j.
@@ -98,7 +98,7 @@ def adsp(
         initial=_initial_rates,
         schedule=schedule,
         next=search.next_rates,
-        seconds=float(seconds),
+        seconds=window_seconds,
         num_windows=num_windows,
     )
 

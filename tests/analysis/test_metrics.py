@@ -250,7 +250,7 @@ def test_time_to_target():
     for shape in ((2,), (4, 5)):
         with pytest.raises(ValueError, match=r"times and values must be \[V\] each, of one run; got shapes"):
             analysis.time_to_target(np.zeros(shape), np.zeros((4, 5)), 0.9, higher_is_better=True)
-    with pytest.raises(ValueError, match="times must increase; got "):
+    with pytest.raises(ValueError, match="times must not decrease; got "):
         analysis.time_to_target(times[::-1], accuracy, 0.9, higher_is_better=True)
     for target in (np.nan, "0.9", [0.9]):
         with pytest.raises(ValueError, match="target must be"):

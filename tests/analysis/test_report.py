@@ -32,7 +32,9 @@ def test_a_scheme_that_waits_for_a_failed_worker_never_reaches_the_target():
     rows = rows_by_name(results(failed=[0], value=0.999))
     assert rows["BSP"].time_to_target.startswith("never (stopped at t=")
     assert rows["ASP"].time_to_target.startswith("not reached by t=")
-    never = table_cells.time_to_target_cell(np.array([np.inf]), end_times=np.zeros(1), is_stalled=[True])
+    never = table_cells.time_to_target_cell(
+        np.array([np.inf]), end_times=np.zeros(1), is_stalled=[True], has_commits=False
+    )
     assert never == "never (no commit)"
     assert rows["BSP"].chunks_per_worker.startswith("> ")
 

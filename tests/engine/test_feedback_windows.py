@@ -270,6 +270,11 @@ def test_every_moment_is_in_one_window():
         np.testing.assert_array_equal(within, np.eye(60, dtype=bool))
 
 
+def test_the_last_window_has_no_end_however_many_would_fit():
+    moments = jnp.asarray([2.2e9, 1e30, jnp.inf, 0.0])
+    assert observed_losses.window_of(moments, 1.0, 10).tolist() == [9, 9, 0, 0]
+
+
 def test_rounds_at_the_end_of_a_window_are_what_was_trained():
     """Commits at the end of a window, and rounds of no length there: the record has what was trained."""
     task = tasks.linear_regression(1, num_examples=16, num_features=4, batch_size=None, local_data=True)

@@ -27,7 +27,7 @@ def chosen(loss_feedback, times, losses):
     controls, dtype = loss_feedback.initial(loss_feedback.num_windows), jnp.result_type(float)
     for window in range(loss_feedback.num_windows - 1):
         end = (window + 1) * loss_feedback.seconds
-        known = np.asarray(times) <= end
+        known = np.asarray(times) < end
         controls = loss_feedback.next(
             controls,
             protocols.base.Observed(
@@ -42,7 +42,7 @@ def chosen(loss_feedback, times, losses):
 
 def test_the_controls_are_those_of_the_losses():
     loss_feedback = protocols.adacomm(num_local_steps=8, seconds=1.0, num_windows=4).loss_feedback
-    times, losses = [0.2, 0.9, 1.5, 2.5], [4.0, 2.0, 1.0, 0.5]
+    times, losses = [0.2, 0.9, 2.0, 2.5], [4.0, 2.0, 1.0, 0.5]  # one as a window ends
     windows = Windows(loss_feedback, num_commits=4)
     controls = loss_feedback.initial(4)
     for now in (0.5, 1.1, 1.2, 2.1, 9.0):  # the last one is after the ends of two windows, one of them of no length
@@ -50,6 +50,18 @@ def test_the_controls_are_those_of_the_losses():
         controls = windows.controls_after(now, log_of(times[:num], losses[:num]), controls)
     assert controls.tolist() == chosen(loss_feedback, times, losses).tolist()
     assert len(set(controls.tolist())) > 2
+
+
+def test_a_run_goes_on_in_the_window_in_which_it_was():
+    """At each end, in the type of times, for which the quotient may be one less."""
+    loss_feedback = protocols.adacomm(num_local_steps=8, seconds=0.1, num_windows=60).loss_feedback
+    controls, log = loss_feedback.initial(60), log_of([], [])
+    for number in range(1, 50):
+        windows, again = Windows(loss_feedback, num_commits=4), Windows(loss_feedback, num_commits=4)
+        end = float(np.float32(number) * np.float32(0.1))
+        windows.controls_after(end, log, controls)
+        again.go_on_at(end)
+        assert windows._window == again._window == number
 
 
 def test_without_windows_nothing_changes():
