@@ -16,6 +16,7 @@ NUM_DEVICES = os.environ.get("GCJAX_TEST_DEVICES", "8")
 FLAGS = [os.environ.get("XLA_FLAGS", ""), f"--xla_force_host_platform_device_count={NUM_DEVICES}"]
 if importlib.metadata.version("jaxlib").split(".")[:2] in (["0", "8"], ["0", "9"], ["0", "10"]):
     FLAGS.append("--xla_cpu_use_fusion_emitters=false")  # an older way of XLA that compiles in less time
+    FLAGS.append("--xla_cpu_parallel_codegen_split_count=1")  # each piece costs more, and the workers have all cores
 os.environ["XLA_FLAGS"] = " ".join(FLAGS)
 
 # Compiling is most of the time of all tests, so it is done with few optimisations, and once: what has been compiled is
