@@ -45,7 +45,9 @@ def test_macros_citations_labels_and_files_are_found(tmp_path):
     assert text_rules.used_macros(text) == {"DemoX"}
     assert text_rules.keys(r"\citep{a2013, b} \citet{c} % \citep{d}", "cite[pt]?") == ["a2013", "b", "c"]
     assert text_rules.keys(text, "ref|eqref") == ["sec:x"]
-    assert text_rules.entries("@misc{a,\n}\n@article{b2,\n year = {2000}\n}\n") == ["a", "b2"]
+    entries = "@misc{a,\n  title = {{A}: One},\n}\n\n@article{b2,\n  author = {X},\n  title = {Two}\n}\n"
+    (tmp_path / "some.bib").write_text(entries)
+    assert text_rules.titles(tmp_path / "some.bib") == {"a": "aone", "b2": "two"}
     (tmp_path / "here.tex").touch()
     missing = text_rules.missing_files(r"\input{here}\input{gone}\includegraphics[width=2cm]{pic}", tmp_path)
     assert [path.rpartition("/")[2] for path in missing] == ["gone.tex", "pic.pdf"]
