@@ -19,9 +19,8 @@ def window_of(time: jax.Array, window_seconds: float, num_windows: int) -> jax.A
     Windows are 0, ..., num_windows - 1; a time of inf counts as 0 s.
     """
     finite_time = jnp.where(jnp.isfinite(time), time, 0)
-    window = (
-        jnp.floor(finite_time / window_seconds).clip(0, num_windows - 1).astype(jnp.int32)
-    )  # or, by rounding, beside
+    window = jnp.floor(finite_time / window_seconds).clip(0, num_windows - 1).astype(jnp.int32)
+    # The quotient is rounded, so that it may be in the window beside.
     is_before = finite_time < window_begin(window, window_seconds, finite_time.dtype)
     is_behind = finite_time >= window_begin(window + 1, window_seconds, finite_time.dtype)
     window += is_behind.astype(jnp.int32) - is_before.astype(jnp.int32)
