@@ -58,12 +58,9 @@ def number(
         return value
     try:
         array = np.asarray(value, dtype=np.float64)
-        has_none_read_as_nan = value is None or (
-            isinstance(value, (tuple, list)) and None in np.asarray(value, dtype=object)
-        )
-        items = value if isinstance(value, (tuple, list)) else (value,)
-        has_booleans_read_as_numbers = np.asarray(value).dtype == bool or any(isinstance(x, bool) for x in items)
-        if has_none_read_as_nan or has_booleans_read_as_numbers:
+        entries = np.asarray(value, dtype=object).flat if isinstance(value, (tuple, list)) else (value,)
+        is_read_as_number = any(entry is None or isinstance(entry, bool) for entry in entries)  # NaN, 0 or 1
+        if is_read_as_number or np.asarray(value).dtype == bool:
             raise TypeError
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number or an array of numbers; got {value!r}.") from None

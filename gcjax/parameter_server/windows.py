@@ -12,7 +12,7 @@ import numpy as np
 
 from gcjax.parameter_server.turn_log import TurnLog
 from gcjax.protocols.base import LossFeedback, Observed
-from gcjax.protocols.observed_losses import window_of
+from gcjax.protocols.observed_losses import window_begin
 
 
 class Windows:
@@ -24,6 +24,9 @@ class Windows:
         self._window = 0
         if loss_feedback is not None:
             self._next_controls = jax.jit(loss_feedback.next)
+            numbers, dtype = jnp.arange(1, loss_feedback.num_windows + 1, dtype=jnp.int32), jnp.result_type(float)
+            # In the type in which times are observed, so that no commit is of two windows, or of none.
+            self._window_ends = np.asarray(window_begin(numbers, loss_feedback.seconds, dtype))
             controls = loss_feedback.initial(loss_feedback.num_windows)
             self.controls_after(math.inf, TurnLog(0), controls, last_window=1)  # compiles
             self._window = 0
@@ -38,21 +41,20 @@ class Windows:
         if loss_feedback is None:
             return controls
         last_window = loss_feedback.num_windows - 1 if last_window is None else last_window
-        # In the type in which times are observed, so that no commit is of two windows, or of none.
-        dtype = np.dtype(jnp.result_type(float)).type
-        while self._window < last_window:
-            window_end = dtype(self._window + 1) * dtype(loss_feedback.seconds)
-            if dtype(now) < window_end:
-                break
-            controls = self._next_controls(controls, self._observed(log, window_end))
+        num_ended = self._num_ended_by(now)
+        while self._window < min(num_ended, last_window):
+            controls = self._next_controls(controls, self._observed(log, self._window_ends[self._window]))
             self._window += 1
         return controls
 
     def go_on_at(self, now: float) -> None:
         """Takes the windows that have ended by `now` seconds as dealt with: for a run that goes on."""
         if self._loss_feedback is not None:
-            moment = jnp.asarray(now, jnp.result_type(float))
-            self._window = int(window_of(moment, self._loss_feedback.seconds, self._loss_feedback.num_windows))
+            self._window = min(self._num_ended_by(now), self._loss_feedback.num_windows - 1)
+
+    def _num_ended_by(self, now: float) -> int:
+        """How many windows have ended by `now` seconds, if the last one had an end, too."""
+        return int(np.searchsorted(self._window_ends, self._window_ends.dtype.type(now), side="right"))
 
     def _observed(self, log: TurnLog, end: float) -> Observed:
         """What the protocol sees at `end` seconds, where a window ends.

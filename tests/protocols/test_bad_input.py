@@ -279,6 +279,10 @@ CALLS = {
         "server must be one number, since all workers share",
     ),
     "true as latency": (lambda: stragglers.constant_network(latency=True), "latency must be a number .*; got True"),
+    "true among latencies": (
+        lambda: stragglers.constant_network(latency=(True, 0.5, 0.5)),
+        "latency must be a number .*; got .True",
+    ),
     "no latency": (lambda: stragglers.constant_network(latency=None), "latency must be a number, or .*; got None"),
     "text as bandwidth": (lambda: LINKS(upload="3"), "upload bandwidth must be a number, or .*; got '3'"),
     "no network": (lambda: P.bsp()(D, (1.0, 2.0)), r"network must be a Network; got \(1.0, 2.0\)\. One of bandwidths"),
