@@ -131,15 +131,17 @@ def _ad_psgd_loop(task: tasks.Task, durations: jax.Array) -> Callable[[], Any]:
     num_workers, protocol = durations.shape[1], protocols.ad_psgd(rng_key=KEY)
     task_without_data = task._replace(data=None)
     assert protocol.local is not None and protocol.local.mixing is not None
-    assert protocol.local.mixing.members is not None
-    members_of, schedule_of = jax.jit(protocol.local.mixing.members), jax.jit(protocol.schedule)
+    assert protocol.local.mixing.neighbour is not None
+    neighbours_of, schedule_of = jax.jit(protocol.local.mixing.neighbour), jax.jit(protocol.schedule)
 
     @jax.jit
-    def train(data: Any, params: Any, members: jax.Array, unit: jax.Array, num_commits: jax.Array) -> Any:
+    def train(
+        data: Any, params: Any, workers: jax.Array, neighbours: jax.Array, unit: jax.Array, num_commits: jax.Array
+    ) -> Any:
         def commit(e: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
             """The parameters of all workers now, and when each began its unit, both [W, ...], after commit e."""
             now, at_begin = carry
-            worker, neighbour = members[e]
+            worker, neighbour = workers[e], neighbours[e]
             params, params_of_neighbour = _rows(now, worker, neighbour)
             (params_at_begin,) = _rows(at_begin, worker)
             gradient = _gradient(task_without_data, data, params_at_begin, worker, unit[e])
@@ -158,7 +160,8 @@ def _ad_psgd_loop(task: tasks.Task, durations: jax.Array) -> Callable[[], Any]:
         """The mean of all workers' parameters at the end."""
         schedule = schedule_of(durations, Network())
         num_commits = jnp.isfinite(schedule.time).sum()
-        return train(task.data, params, members_of(schedule), schedule.unit[:, 0].clip(0), num_commits)
+        worker, unit = schedule.worker[:, 0].clip(0), schedule.unit[:, 0].clip(0)
+        return train(task.data, params, worker, neighbours_of(schedule), unit, num_commits)
 
     return trained
 

@@ -23,12 +23,12 @@ _MOST_LISTED = 16
 class MixingMatrix(NamedTuple):
     """A mixing matrix: whole, or the few entries of each row that are not 0 (as in the ELLPACK format).
 
-    The parameters of the k-th of those who average become `sum_j weights[k, j] x[columns[k, j]]`.
+    The parameters of worker w become `sum_j weights[w, j] x[columns[w, j]]`.
 
     Attributes:
-      weights: float[members, n], the entries.
-      columns: int32[members, n], the workers whose parameters they are factors of; a weight of 0 pads, whoever's it is.
-        None where n is members, and these are all members in order.
+      weights: float[W, n], the entries.
+      columns: int32[W, n], the workers whose parameters they are factors of; a weight of 0 pads, whoever's it is. None
+        where n is W, and these are all workers in order.
     """
 
     weights: jax.Array

@@ -91,10 +91,9 @@ def initial_local_states(
         local_states = local_states._replace(table_mean=zero_sum(initial_params))
     if local.mixing is None:
         return local_states
-    can_change_within_unit = local.mixing.overlaps
     return local_states._replace(
         push_sum_weight=jnp.ones(num_owners) if local.mixing.push_sum else None,
-        params_at_unit_begin=params if can_change_within_unit else None,
+        params_at_unit_begin=None if local.mixing.neighbour is None else params,
     )
 
 

@@ -21,9 +21,10 @@ from gcjax.engine.gradients import Contribution, Inputs, mean_from_sums
 from gcjax.engine.local_state import LocalState
 from gcjax.engine.local_steps import LocalProgram, LocalSteps, step_gradient, steps_of_commit
 from gcjax.engine.messages import in_dtypes_of, weighted, zero_sum
-from gcjax.engine.mixing import local_states_after_mixing
+from gcjax.engine.mixing import local_states_after_mixing, states_after_exchange
 from gcjax.engine.new_processes import local_state_before_unit
 from gcjax.engine.version_ring import read_slot, write_slot
+from gcjax.mixing_matrices import MixingMatrix
 from gcjax.protocols.schedule import Commits, Schedule
 
 LocalCommit = Callable[[Inputs, Commits, jax.Array, LocalState], tuple[Contribution, LocalState]]
@@ -38,14 +39,14 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
       schedule: the record that says who mixes.
     """
     mixing = program.local.mixing
-    members_of_commits = None if mixing is None or mixing.members is None else mixing.members(schedule)
+    if mixing is not None and mixing.neighbour is not None:
+        if schedule.worker.shape[1] != 1 or mixing.push_sum:
+            raise ValueError(
+                "where workers average with a neighbour, each commit must have one contribution, and there are no "
+                f"weights of push-sum; got commits of {schedule.worker.shape[1]} and push_sum={mixing.push_sum}."
+            )
+        return partial(_commit_of_exchange, program, mixing.neighbour(schedule), mixing.matrix(schedule))
     matrix_of_commit = None if mixing is None else mixing.matrix(schedule)
-
-    def after_mixing(index: jax.Array, local_states: LocalState) -> LocalState:
-        """The local states once the members of commit `index`, int32[members] (None: all W), average parameters."""
-        assert matrix_of_commit is not None
-        members = None if members_of_commits is None else members_of_commits[index]
-        return local_states_after_mixing(members, matrix_of_commit(index), local_states)
 
     def make_commit(
         inputs: Inputs, commits: Commits, index: jax.Array, local_states: LocalState
@@ -59,8 +60,6 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
         has_all_workers = num_contributions == program.local.max_contributions * num_workers
         workers_step_at_once = has_all_workers and program.worker_spread is not None
         sum_changes = _changes_side_by_side if workers_step_at_once else _changes_one_by_one
-        if mixing is not None and mixing.overlaps:  # the steps that end now are added to the average
-            local_states = after_mixing(index, local_states)
         # The mean has no axis of owners, as all other states have.
         table_mean, local_states = local_states.table_mean, local_states._replace(table_mean=None)
         has_room = local_states.room is not None
@@ -70,10 +69,10 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
             table_mean = mean_after_commit(table_mean, change_sum, local_states.params, index)
             local_states = local_states._replace(table_mean=table_mean)
             change_sum = table_mean
-        if mixing is None:
+        if matrix_of_commit is None:
             change_sum = in_dtypes_of(change_sum, inputs.versions.params)
         else:
-            local_states = local_states if mixing.overlaps else after_mixing(index, local_states)
+            local_states = local_states_after_mixing(matrix_of_commit(index), local_states)
             local_states = local_states._replace(room=params_after_steps if has_room else None)
             change_sum = None  # there is no server
         if program.local.fragments is not None:
@@ -81,6 +80,30 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
         return contribution_of_changes(steps, change_sum, losses), local_states
 
     return make_commit
+
+
+def _commit_of_exchange(
+    program: LocalProgram,
+    neighbours: jax.Array,
+    matrix_of_commit: Callable[[jax.Array], MixingMatrix],
+    inputs: Inputs,
+    commits: Commits,
+    index: jax.Array,
+    local_states: LocalState,
+) -> tuple[Contribution, LocalState]:
+    """Makes commit `index`: its worker averages with its neighbour of int32[E], and then its step is added.
+
+    The step is at the parameters with which the worker began it: so both rows are written once.
+    """
+    only_contribution = 0
+    steps = steps_of_commit(program.local, commits, index)
+    steps_of_one = jax.tree.map(lambda x: x[only_contribution], steps)
+    worker = steps_of_one.worker[only_contribution].clip(0)
+    state, local_states = states_after_exchange(
+        worker, neighbours[index], matrix_of_commit(index).weights, local_states
+    )
+    _, new_state, loss = change_of_contribution(program, inputs, state, steps_of_one)
+    return contribution_of_changes(steps, None, loss[None]), write_slot(local_states, worker, new_state)
 
 
 def contribution_of_changes(steps: LocalSteps, change_sum: Any, losses: jax.Array) -> Contribution:

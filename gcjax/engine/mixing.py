@@ -1,6 +1,6 @@
 """Workers that average their parameters with each other's.
 
-Letter: W workers. Members are those who take part in a commit; a row of a mixing matrix has n entries.
+Letter: W workers. A row of a mixing matrix has n entries.
 """
 
 from functools import partial
@@ -11,99 +11,69 @@ import jax.numpy as jnp
 
 from gcjax._products import tensordot
 from gcjax._shared_loops import read_first
+from gcjax.engine.local_state import LocalState
 from gcjax.engine.messages import accumulation_dtype
+from gcjax.engine.version_ring import read_slot, write_slot
 from gcjax.mixing_matrices import MixingMatrix
 from gcjax.protocols.base import LocalWork
 
-_PAIR = 2
 
-
-def values_after_averaging(members: jax.Array | None, matrix: MixingMatrix, values: Any) -> Any:
-    """The values of all workers after some of them have averaged theirs.
-
-    Args:
-      members: int32[members], the workers who take part; all of them, in order, if None.
-      matrix: says what the k-th of them gets.
-      values: a pytree, every leaf [W, ...].
-    """
-    if members is None:
-        return _averages(members, matrix, values)
-    if members.size == _PAIR and matrix.columns is None:
-        return _values_after_averaging_of_two(members, matrix.weights, values)
-    # Read before anything is written; `members[0]` is any number that the compiler does not know.
-    new_rows = read_first(members[0], lambda values: _averages(members, matrix, values), values)
-
-    def write_row(k: jax.Array, values: Any) -> Any:
-        """The values [W, ...] with the new row (of [members, ...]) of the k-th member."""
-        return jax.tree.map(
-            lambda x, rows: jax.lax.dynamic_update_index_in_dim(x, rows[k], members[k], axis=0), values, new_rows
-        )
-
-    # On a CPU a scatter of all rows takes longer.
-    return jax.lax.fori_loop(0, members.size, write_row, values)
-
-
-def _averages(members: jax.Array | None, matrix: MixingMatrix, values: Any) -> Any:
-    """What the members get, every leaf [members, ...]; arguments are those of `values_after_averaging`."""
+def values_after_averaging(matrix: MixingMatrix, values: Any) -> Any:
+    """The values of all workers, a pytree with leaves [W, ...], after all have averaged theirs by the matrix."""
     columns = matrix.columns
-    if columns is None:
-        rows = values if members is None else jax.tree.map(lambda x: x[members], values)
 
-        def product(x: jax.Array) -> jax.Array:
-            """[members, ...], of the matrix and rows [members, ...]; few bits of the matrix would not add up to 1."""
-            dtype = accumulation_dtype(x.dtype)
-            return tensordot(matrix.weights.astype(dtype), x.astype(dtype), axes=1).astype(x.dtype)
-
-        return jax.tree.map(product, rows)
-
-    def average(x: jax.Array) -> jax.Array:
-        """[members, ...], added up entry by entry; a product of matrices would multiply with the zeros, too."""
+    def product(x: jax.Array) -> jax.Array:
+        """[W, ...], of the whole matrix and x [W, ...]; few bits of the matrix would not add up to 1."""
         dtype = accumulation_dtype(x.dtype)
-        factors = matrix.weights.astype(dtype).reshape(*columns.shape, *(1,) * (x.ndim - 1))  # [members, n, 1, ...]
+        return tensordot(matrix.weights.astype(dtype), x.astype(dtype), axes=1).astype(x.dtype)
+
+    def sum_of_entries(x: jax.Array) -> jax.Array:
+        """[W, ...], added up entry by entry; a product of matrices would multiply with the zeros, too."""
+        assert columns is not None
+        dtype = accumulation_dtype(x.dtype)
+        factors = matrix.weights.astype(dtype).reshape(*columns.shape, *(1,) * (x.ndim - 1))  # [W, n, 1, ...]
         terms = [factors[:, j] * x[columns[:, j]].astype(dtype) for j in range(columns.shape[1])]
         return sum(terms[1:], terms[0]).astype(x.dtype)
 
-    return jax.tree.map(average, values)
+    return jax.tree.map(product if columns is None else sum_of_entries, values)
 
 
-def _values_after_averaging_of_two(members: jax.Array, matrix: jax.Array, values: Any) -> Any:
-    """`values_after_averaging` of two members, without a product of matrices, which takes longer for so few rows.
+def local_states_after_mixing(matrix: MixingMatrix, local_states: LocalState) -> LocalState:
+    """The local states of all workers once all have averaged their parameters by the matrix."""
+    params, push_sum_weight = values_after_averaging(matrix, (local_states.params, local_states.push_sum_weight))
+    return local_states._replace(params=params, push_sum_weight=push_sum_weight)
 
-    `members` is int32[2], `matrix` float[2, 2]: the new row of a member has the factors of its row. Leaves of `values`
-    are [W, ...].
+
+def states_after_exchange(
+    worker: jax.Array, neighbour: jax.Array, weights: jax.Array, local_states: LocalState
+) -> tuple[LocalState, LocalState]:
+    """The state of a worker that has averaged its parameters with a neighbour's, and the states of all.
+
+    In the latter only the neighbour's row is written: the worker's own step is still to come, and written with it.
+
+    Args:
+      worker: int32[].
+      neighbour: int32[]; the worker itself if it averages with nobody.
+      weights: float[2, 2], of the parameters of both: a row for what the worker gets, and one for the neighbour.
+      local_states: of all workers.
     """
 
-    def rows_of_members(values: Any) -> list[Any]:
-        """The rows of the two members, int32[2]: pytrees without the axis of workers."""
-        return [
-            jax.tree.map(lambda x, w=worker: jax.lax.dynamic_index_in_dim(x, w, keepdims=False), values)
-            for worker in members
-        ]
+    def read(local_states: LocalState) -> tuple[LocalState, Any]:
+        """The state of the worker, and the parameters of the neighbour."""
+        return read_slot(local_states, worker), read_slot(local_states.params, neighbour)
 
-    rows = read_first(members[0], rows_of_members, values)
+    own_state, params_of_neighbour = read_first(neighbour, read, local_states)
 
     def average(factors: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-        """Of a row of the first member and one of the second, by float[2]."""
+        """Of the worker's parameters and the neighbour's, by factors float[2]."""
         first, second = factors.astype(accumulation_dtype(x.dtype))
         return (first * x.astype(first.dtype) + second * y.astype(second.dtype)).astype(x.dtype)
 
-    for worker, factors in zip(members, matrix, strict=True):
-        row = jax.tree.map(partial(average, factors), *rows)
-        values = jax.tree.map(
-            lambda x, new, w=worker: jax.lax.dynamic_update_index_in_dim(x, new, w, axis=0), values, row
-        )
-    return values
-
-
-def local_states_after_mixing(members: jax.Array | None, matrix: MixingMatrix, local_states: Any) -> Any:
-    """The local states of all workers (`gcjax.engine.local_state.LocalState`) once some have averaged their parameters.
-
-    Arguments are those of `values_after_averaging`.
-    """
-    params, push_sum_weight = values_after_averaging(
-        members, matrix, (local_states.params, local_states.push_sum_weight)
+    params, new_params_of_neighbour = (
+        jax.tree.map(partial(average, factors), own_state.params, params_of_neighbour) for factors in weights
     )
-    return local_states._replace(params=params, push_sum_weight=push_sum_weight)
+    params_of_all = write_slot(local_states.params, neighbour, new_params_of_neighbour)
+    return own_state._replace(params=params), local_states._replace(params=params_of_all)
 
 
 def with_room(local: LocalWork, local_states: Any) -> Any:
@@ -112,7 +82,7 @@ def with_room(local: LocalWork, local_states: Any) -> Any:
     XLA copies an average to where it has been computed from. With two places for the parameters of all workers, the
     steps read one and write the other, and the average comes from there, so that nothing is copied.
     """
-    if local.mixing is None or local.mixing.members is not None or local.mixing.overlaps or local.max_contributions > 1:
+    if local.mixing is None or local.mixing.neighbour is not None or local.max_contributions > 1:
         return local_states
     return local_states._replace(room=jax.tree.map(jnp.zeros_like, local_states.params))
 

@@ -52,27 +52,26 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
         record = commits_on_arrival(timeline, 1.0 / num_workers, math.inf)
         return record._replace(read=_versions_after_own_steps(record))
 
-    def members(schedule: Schedule) -> jax.Array:
-        """int32[E, 2]: the worker of each commit and its neighbour, itself if it has none; any without a commit."""
+    def neighbour(schedule: Schedule) -> jax.Array:
+        """int32[E]: with whom the worker of each commit averages, itself if it has no neighbour."""
         neighbours = undirected_neighbours(graph, schedule.start.shape[1])
         num_neighbours = jnp.asarray(neighbours.sum(axis=1), jnp.int32)
         # [W, W]: of each worker all workers, its neighbours first.
         neighbours_first = jnp.asarray(np.argsort(~neighbours, axis=1, kind="stable"), jnp.int32)
 
-        def members_of_step(worker: jax.Array, unit: jax.Array) -> jax.Array:
-            """int32[2]: a worker, and the neighbour that it draws with a unit; itself if it has none.
+        def neighbour_of_step(worker: jax.Array, unit: jax.Array) -> jax.Array:
+            """int32[]: the neighbour that a worker draws with a unit; itself if it has none.
 
             Row w of `neighbours_first int32[W, W]` begins with the `num_neighbours[w]` neighbours of worker w.
             """
             key_of_step = jax.random.fold_in(jax.random.fold_in(rng_key, worker), unit)
-            neighbour_index = jax.random.randint(key_of_step, (), 0, num_neighbours[worker].clip(1), jnp.int32)
-            neighbour = neighbours_first[worker, neighbour_index]
-            return jnp.stack([worker, jnp.where(num_neighbours[worker] > 0, neighbour, worker)])
+            index = jax.random.randint(key_of_step, (), 0, num_neighbours[worker].clip(1), jnp.int32)
+            return jnp.where(num_neighbours[worker] > 0, neighbours_first[worker, index], worker)
 
-        return jax.vmap(members_of_step)(schedule.worker[:, 0].clip(0), schedule.unit[:, 0].clip(0))
+        return jax.vmap(neighbour_of_step)(schedule.worker[:, 0].clip(0), schedule.unit[:, 0].clip(0))
 
     def mean_of_two(schedule: Schedule) -> Callable[[jax.Array], MixingMatrix]:
-        """How the two members of any commit mix: both get the mean of their parameters."""
+        """How the worker and the neighbour of any commit mix: both get the mean of their parameters."""
         return lambda commit: MixingMatrix(jnp.full((2, 2), 0.5, schedule.time.dtype))
 
     def copies(schedule: Schedule) -> jax.Array:
@@ -82,7 +81,7 @@ def ad_psgd(*, graph: Any = "bipartite", rng_key: jax.Array) -> Protocol:
 
     return Protocol(
         schedule,
-        local=LocalWork(pull=own_params, mixing=Mixing(mean_of_two, copies, members, overlaps=True), single_steps=True),
+        local=LocalWork(pull=own_params, mixing=Mixing(mean_of_two, copies, neighbour), single_steps=True),
         rule=no_rule,
         specification=specifications.ad_psgd,
     )

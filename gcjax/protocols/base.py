@@ -51,22 +51,21 @@ class Mixing(NamedTuple):
     The parameters of the run are then the mean of all workers' own.
 
     Attributes:
-      matrix: pure function `schedule -> (commit int32[] -> MixingMatrix)`, how those who take part in a commit average;
-        what the first step computes is computed once for all commits.
+      matrix: pure function `schedule -> (commit int32[] -> MixingMatrix)`, how the workers average in a commit; what
+        the first step computes is computed once for all commits.
       copies: pure function `schedule -> float[T, W]`, the copies of the parameters that are sent after each unit.
-      members: pure function `schedule -> int32[E, members]`, who takes part in each commit; None where all W workers
-        do, in order.
+      neighbour: pure function `schedule -> int32[E]`, with whom the worker of each commit averages, itself if with
+        nobody; the matrix is then of these two, [2, 2]. The neighbour may be computing: so gradients are taken at the
+        parameters with which a worker began, and its step is added to what averages have made of them. Commits have one
+        contribution each, and there is no push-sum. None where all W workers average in each commit.
       push_sum: whether the averaging is also done to a weight of each worker, at first 1, by which its parameters are
         divided where a gradient is taken. It would stay 1 where rows add up to 1.
-      overlaps: whether a worker's parameters can be averaged while it computes: its gradient is then taken at those
-        with which it began, and its step is added to what the average has made of them.
     """
 
     matrix: Callable[[Schedule], Callable[[jax.Array], MixingMatrix]]
     copies: Callable[[Schedule], jax.Array]
-    members: Callable[[Schedule], jax.Array] | None = None
+    neighbour: Callable[[Schedule], jax.Array] | None = None
     push_sum: bool = False
-    overlaps: bool = False
 
 
 class LocalWork(NamedTuple):

@@ -278,7 +278,7 @@ def test_same_key_same_code():
         (lambda: codes.uncoded(3).plan(jnp.asarray([1, 2, 1])), "got 2 for worker 1, which holds 1"),
         (lambda: all_or_nothing().plan(jnp.asarray([3, 3])), "got 3 for worker 1, which holds 2"),
         (lambda: codes.uncoded(3).plan(jnp.asarray([1, 1])), "Was it made for another assignment"),
-        (lambda: codes.uncoded(3).plan(jnp.asarray([1.0, 1.0, 1.0])), r"progress must be int\[3\].*float32\[3\]\.$"),
+        (lambda: codes.uncoded(3).plan(jnp.ones(3, jnp.float32)), r"progress must be int\[3\].*float32\[3\]\.$"),
     ],
 )
 def test_bad_input(make, message):

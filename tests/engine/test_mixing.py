@@ -8,7 +8,8 @@ import optax
 import pytest
 
 from gcjax import compression, engine, memory, mixing_matrices, protocols, stragglers, tasks
-from gcjax.engine.mixing import values_after_averaging
+from gcjax.engine.local_state import LocalState
+from gcjax.engine.mixing import states_after_exchange, values_after_averaging
 from tests.engine.by_definition import Sgd, loss_and_gradient
 from tests.engine.test_local_work import KEY, SGD, W, batches, durations, regression
 from tests.engine.test_run import assert_close
@@ -82,45 +83,33 @@ def test_what_a_server_would_be_needed_for_is_refused(name):
         trained(PROTOCOLS[name], absences=away)
 
 
-def mixed_by_others(overlaps, listed):
-    """AD-PSGD in which others than the worker of a commit average: the two after it, with weights 1/4 and 3/4.
-
-    If `listed`, the entries come with the workers whose they are, and one of nobody's.
-    """
-    made = protocols.ad_psgd(rng_key=KEY)
-
-    def members(schedule):
-        return (schedule.worker.clip(0) + jnp.array([[1, 2]], jnp.int32)) % W
-
-    def matrix(schedule):
-        def matrix_of_commit(commit):
-            if not listed:
-                return protocols.MixingMatrix(jnp.array([[0.25, 0.75], [0.75, 0.25]]))
-            first, second = members(schedule)[commit]
-            columns = jnp.array([[first, second, 0], [first, second, 0]])
-            return protocols.MixingMatrix(jnp.array([[0.25, 0.75, 0.0], [0.75, 0.25, 0.0]]), columns)
-
-        return matrix_of_commit
-
-    mixing = made.local.mixing._replace(members=members, matrix=matrix, overlaps=overlaps)
-    return made.replace(local=made.local._replace(mixing=mixing))
-
-
-@pytest.mark.parametrize(("overlaps", "listed"), [(False, False), (True, False), (True, True)])
-def test_any_workers_can_average_whoever_brings_the_commit(overlaps, listed, x64):
-    found = trained(mixed_by_others(overlaps, listed))
+def test_a_worker_and_its_neighbour_average_with_any_weights(x64):
+    """A row for the worker, and one for its neighbour; the gradient is of what the worker had when it began."""
+    weights = np.array([[0.25, 0.75], [0.5, 0.5]])
+    protocol = protocols.ad_psgd(rng_key=KEY)
+    matrix = protocols.MixingMatrix(jnp.asarray(weights))
+    mixing = protocol.local.mixing._replace(matrix=lambda schedule: lambda commit: matrix)
+    found = trained(protocol.replace(local=protocol.local._replace(mixing=mixing)))
+    neighbours = mixing.neighbour(found.schedule)
     own, begun, optimizer = np.zeros((W, 4)), np.zeros((W, 4)), Sgd(0.1, 0.5)
     states = [optimizer.start(own[0]) for _ in range(W)]
     for e in range(int(found.info.num_commits)):
-        w, unit = int(found.schedule.worker[e, 0]), int(found.schedule.unit[e, 0])
-        at = begun[w] if overlaps else own[w]
-        after, states[w] = optimizer.step(at, loss_and_gradient(at, batches(), w, unit)[1], states[w])
-        own[w] += after - at
-        a, b = (w + 1) % W, (w + 2) % W
-        own[a], own[b] = (own[a] + 3 * own[b]) / 4, (3 * own[a] + own[b]) / 4
+        w, v, unit = int(found.schedule.worker[e, 0]), int(neighbours[e]), int(found.schedule.unit[e, 0])
+        assert w != v
+        own[[w, v]] = weights @ own[[w, v]]
+        after, states[w] = optimizer.step(begun[w], loss_and_gradient(begun[w], batches(), w, unit)[1], states[w])
+        own[w] += after - begun[w]
         begun[w] = own[w]
     np.testing.assert_allclose(found.state.local.params, own, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(found.params, own.mean(axis=0), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(("protocol", "push_sum"), [(protocols.bsp(), False), (protocols.asp(), True)])
+def test_a_neighbour_is_for_single_contributions_without_push_sum(protocol, push_sum):
+    local = protocols.ad_psgd(rng_key=KEY).local
+    local = local._replace(mixing=local.mixing._replace(push_sum=push_sum))
+    with pytest.raises(ValueError, match=f"must have one contribution, .* push_sum={push_sum}"):
+        trained(protocol.replace(local=local))
 
 
 @pytest.mark.slow("sgp", "prague", "hop", "d_psgd")
@@ -218,28 +207,26 @@ def test_numbers_of_few_bits_are_added_up_in_more():
     values = jax.random.normal(KEY, (40, 64), jnp.bfloat16)
     columns = jnp.arange(40)[:, None] // 10 * 10 + jnp.arange(10)[None]
     matrix = protocols.MixingMatrix(jnp.full((40, 10), 0.1, jnp.float32), columns)
-    found = values_after_averaging(None, matrix, values)
+    found = values_after_averaging(matrix, values)
     assert found.dtype == jnp.bfloat16
     exact = np.asarray(values, np.float64).reshape(4, 10, 64).mean(axis=1).repeat(10, axis=0)
     np.testing.assert_allclose(np.asarray(found, np.float64), exact, rtol=2**-8, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
-@pytest.mark.parametrize("members", [None, (0, 1, 2), (2, 0)], ids=["all", "three", "two"])
-def test_factors_are_not_rounded_to_the_type_of_what_they_average(dtype, members):
+@pytest.mark.parametrize("num_workers", [3, 2], ids=["all", "a worker and its neighbour"])
+def test_factors_are_not_rounded_to_the_type_of_what_they_average(dtype, num_workers):
     """Three times a third in bfloat16 is 1.002: parameters would grow with every average."""
-    num_members = 3 if members is None else len(members)
-    factors = np.full((num_members, num_members), 1 / 3)
+    factors = np.full((num_workers, num_workers), 1 / 3)
     factors[:, 0] += 1 - factors.sum(axis=1)  # of two: 2/3 and 1/3
-    values = jax.random.normal(KEY, (3, 4096), dtype) + 1.7
-    found = values_after_averaging(
-        None if members is None else jnp.array(members),
-        protocols.MixingMatrix(jnp.asarray(factors, jnp.float32)),
-        values,
-    )
+    values = jax.random.normal(KEY, (num_workers, 4096), dtype) + 1.7
+    matrix = protocols.MixingMatrix(jnp.asarray(factors, jnp.float32))
+    if num_workers == 2:
+        states = LocalState(values, (), jnp.zeros(2, jnp.int32))
+        own, states = states_after_exchange(jnp.int32(0), jnp.int32(1), matrix.weights, states)
+        found = states.params.at[0].set(own.params)
+    else:
+        found = values_after_averaging(matrix, values)
     assert found.dtype == dtype
-    rows = np.asarray(values, np.float64)
-    exact = rows.copy()
-    members = list(range(3)) if members is None else list(members)
-    exact[members] = factors @ rows[members]
+    exact = factors @ np.asarray(values, np.float64)
     np.testing.assert_allclose(np.asarray(found, np.float64).mean(), exact.mean(), rtol=1e-4)
