@@ -77,7 +77,7 @@ def main() -> None:
         results.save(arguments.folder, machine, name, rows, order=list(BENCHMARKS))
         results.write_page(arguments.folder)  # now, since a later benchmark may be cut off
         table_lines += [results.row_cells(row) for row in rows]
-    rich.print(tables.rich_table(machine, results.HEADS, table_lines, left_heads=["aim", "compared with", "note"]))
+    rich.print(tables.RichTable(machine, results.HEADS, table_lines, left_heads=["aim", "compared with", "note"]))
 
 
 if __name__ == "__main__":

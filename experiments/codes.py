@@ -215,7 +215,7 @@ def _write(
     records = [_parquet_record(measurement, models) for measurement in measurements]
     files.write_table(out / "codes.parquet", pa.Table.from_pylist(records))
     _figure(measurements, models, out / "codes.png")
-    progress.show(analysis.rich_table(f"Codes, {run_facts['num_stragglers']} stragglers", heads, rows))
+    progress.show(analysis.RichTable(f"Codes, {run_facts['num_stragglers']} stragglers", heads, rows))
 
 
 def _heads(models: list[str]) -> list[str]:

@@ -243,12 +243,12 @@ def _write(
     _draw_codes(rows, out / "conditioning.png")
     _draw_interpolation(digits, error_curves, out / "interpolation.png")
     progress.show(table(rows, safe=run_facts["safe"]))
-    progress.show(analysis.rich_table("Interpolation", lagrange_heads, curve_rows))
+    progress.show(analysis.RichTable("Interpolation", lagrange_heads, curve_rows))
 
 
 def table(rows: Sequence[Row], *, safe: float) -> RichTable:
     """The codes for the terminal."""
-    return analysis.rich_table("Conditioning", HEADS, [_cells(row, safe) for row in rows], num_key_columns=4)
+    return analysis.RichTable("Conditioning", HEADS, [_cells(row, safe) for row in rows], num_key_columns=4)
 
 
 def _cells(row: Row, safe: float) -> list[str]:

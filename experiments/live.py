@@ -31,7 +31,7 @@ from experiments.pause_process import interrupted
 from gcjax import _validate, analysis, codes, config, engine, files, processes, protocols, register, stragglers, tasks
 from gcjax.engine import live as runtime
 from gcjax.progress import Progress
-from gcjax.tables import RichTable, markdown_table, rich_table
+from gcjax.tables import RichTable, markdown_table
 
 SLOW = 1  # the worker that is slow, or is stopped
 HEADS = (
@@ -306,7 +306,7 @@ def _write(out: Path, rows: list[dict[str, Any]], progress: Progress) -> None:
 
 def table(rows: list[dict[str, Any]]) -> RichTable:
     """The rows for a person; the ratio is that of round times, to the same scheme with nobody slow."""
-    return rich_table(f"median of {rows[0]['num_rounds']} rounds", HEADS, _cells(rows), num_key_columns=2)
+    return RichTable(f"median of {rows[0]['num_rounds']} rounds", HEADS, _cells(rows), num_key_columns=2)
 
 
 def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:

@@ -33,7 +33,7 @@ from gcjax import _validate, analysis, config, files, parameter_server, processe
 from gcjax._cores import num_cores
 from gcjax.parameter_server import Limits, LiveRun
 from gcjax.progress import Progress
-from gcjax.tables import RichTable, markdown_table, rich_table
+from gcjax.tables import RichTable, markdown_table
 from gcjax.tasks import Task
 
 SCENARIOS = {
@@ -277,7 +277,7 @@ def _write(
 def table(rows: list[dict[str, Any]], target: float) -> RichTable:
     """The rows for a person."""
     heads = [head.format(target=target) for head in HEADS]
-    return rich_table("seconds on the clock", heads, _cells(rows), num_key_columns=2)
+    return RichTable("seconds on the clock", heads, _cells(rows), num_key_columns=2)
 
 
 def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:

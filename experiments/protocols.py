@@ -109,4 +109,4 @@ def _write(tuned: TunedSchemes, words: protocol_tables.Words, out: Path, progres
     files.write_table(out / "trials.parquet", tuned.trials)
     protocol_tables.figure(rows, words.regimes, words.networks, out / "map.png")
     analysis.drop_checkpoints(out)
-    progress.show(analysis.rich_table("Who wins where", protocol_claims.HEADS, protocol_claims.cells(claims)))
+    progress.show(analysis.RichTable("Who wins where", protocol_claims.HEADS, protocol_claims.cells(claims)))

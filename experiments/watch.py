@@ -274,7 +274,7 @@ def main() -> None:
     print(load_sentence)
     page_lines = [load_sentence, ""]
     for title, heads, rows in (("Stopped", HEADS, stopped_rows), ("Nobody stopped", QUIET_HEADS, quiet_rows)):
-        rich.print(tables.rich_table(title, heads, rows, num_key_columns=2))
+        rich.print(tables.RichTable(title, heads, rows, num_key_columns=2))
         page_lines += [f"## {title}", "", tables.markdown_table(heads, rows, num_key_columns=2), ""]
     write_text(options.out / "summary.md", "\n".join(page_lines))
 

@@ -189,12 +189,12 @@ def _summary_page(claims: Sequence[Claim], lines: Sequence[Line], notes: str) ->
 
 def claims_table(claims: Sequence[Claim]) -> RichTable:
     """The claims for the terminal."""
-    return analysis.rich_table("Claims", CLAIM_HEADS, claims, num_key_columns=2, left_heads=["Claim"])
+    return analysis.RichTable("Claims", CLAIM_HEADS, claims, num_key_columns=2, left_heads=["Claim"])
 
 
 def methods_table(lines: Sequence[Line]) -> RichTable:
     """All methods for the terminal."""
-    return analysis.rich_table("All methods", LINE_HEADS, lines, num_key_columns=2)
+    return analysis.RichTable("All methods", LINE_HEADS, lines, num_key_columns=2)
 
 
 def _draw_times(rows: Columns, settings: Sequence[str], path: Path) -> None:

@@ -20,7 +20,7 @@ Cell = str | Text
 
 
 class RichTable:
-    """A table that rich can print at any width.
+    """A table that rich can print at any width: columns of text to the left, numbers to the right.
 
     What does not fit beside the first columns goes below them in further parts, each of which begins with the key
     columns again. Words of long cells wrap; nothing is ever cut off.
@@ -32,11 +32,20 @@ class RichTable:
         heads: Sequence[str],
         rows: Sequence[Sequence[Cell]],
         *,
-        num_key_columns: int,
-        left_heads: Collection[str],
-        caption: str | None,
+        num_key_columns: int = 1,
+        left_heads: Collection[str] = (),
+        caption: str | None = None,
     ) -> None:
-        """As `rich_table`: the first `num_key_columns` name the row; `left_heads` are of other columns of text."""
+        """A table of these cells.
+
+        Args:
+          title: above it.
+          heads: of the columns; those that matter most first.
+          rows: of cells; one between double asterisks is bold.
+          num_key_columns: how many columns name the row. They are to the left, and in every part.
+          left_heads: those of the other columns of text.
+          caption: below it.
+        """
         self.title, self.caption, self.num_key_columns = title, caption, num_key_columns
         self.heads, self.rows = list(heads), [list(row) for row in rows]
         self.left_columns = {
@@ -111,28 +120,6 @@ class RichTable:
         return table
 
 
-def rich_table(
-    title: str,
-    heads: Sequence[str],
-    rows: Sequence[Sequence[Cell]],
-    *,
-    num_key_columns: int = 1,
-    left_heads: Collection[str] = (),
-    caption: str | None = None,
-) -> RichTable:
-    """A table for the terminal: columns of text to the left, numbers to the right.
-
-    Args:
-      title: above it.
-      heads: of the columns; those that matter most first.
-      rows: of cells; one between double asterisks is bold.
-      num_key_columns: how many columns name the row. They are to the left, and in every part.
-      left_heads: those of the other columns of text.
-      caption: below it.
-    """
-    return RichTable(title, heads, rows, num_key_columns=num_key_columns, left_heads=left_heads, caption=caption)
-
-
 def markdown_table(
     heads: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -160,7 +147,7 @@ def _escaped_cell(cell: str) -> str:
 
 
 def rich_page(markdown: str) -> Group:
-    """A Markdown page for the terminal, with tables as `rich_table` shows them."""
+    """A Markdown page for the terminal, each table a `RichTable`."""
     blocks = itertools.groupby(markdown.splitlines(), lambda line: line.startswith("|"))
     return Group(*(_table_of_lines(list(lines)) if table else Markdown("\n".join(lines)) for table, lines in blocks))
 
@@ -202,7 +189,7 @@ def _table_of_lines(lines: Sequence[str]) -> RichTable:
     heads, is_left, rows = parsed_table(lines)
     num_columns_before_first_number = is_left.index(False) if False in is_left else 0
     left_heads = [head for head, head_is_left in zip(heads, is_left, strict=True) if head_is_left]
-    return rich_table("", heads, rows, num_key_columns=max(1, num_columns_before_first_number), left_heads=left_heads)
+    return RichTable("", heads, rows, num_key_columns=max(1, num_columns_before_first_number), left_heads=left_heads)
 
 
 def _row_cells(line: str) -> list[str]:

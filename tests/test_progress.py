@@ -60,7 +60,7 @@ def test_tables_that_nobody_watches_have_the_width_of_a_page(monkeypatch, capsys
         monkeypatch.setenv("COLUMNS", columns)
     words = "a sentence of some words that no line of a table has room for, and " * 4
     with progress.bar() as shown:
-        shown.show(tables.rich_table("", ["Name", "What it is"], [["one", words]], left_heads=["What it is"]))
+        shown.show(tables.RichTable("", ["Name", "What it is"], [["one", words]], left_heads=["What it is"]))
         lines = capsys.readouterr().out.splitlines()
     assert width - 9 < max(map(len, lines)) <= width
     assert " ".join(" ".join(line.split("│")[-1] for line in lines[2:]).split()) == words.strip()

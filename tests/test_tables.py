@@ -32,14 +32,14 @@ def study_of_codes():
         "communication-efficient L=2", 3.0, 0.5, 0.123, 0.25, np.array([1.23, np.nan, 12.5, 3.0]), np.ones(4),
         np.array([0.0, 1.0, 0.25, 0.0]), 1.2e-3, 1.2e5, 3.4e7, 1e-3, 0.1,
     )  # fmt: skip
-    return analysis.rich_table(
+    return analysis.RichTable(
         "Codes", codes._heads(models), [codes._table_row(one), codes._table_row(one._replace(code="FRC"))]
     )
 
 
 def study_of_protocols():
     heads = ["Scheme", *(f"{regime}, {cost}" for regime in ("mild", "bursty", "failing") for cost in ("free", "dear"))]
-    return analysis.rich_table("Time", heads, [["eager WBSP", *["**123.4 ± 12.3**", "99.5 ± 1.1 *"] * 3]])
+    return analysis.RichTable("Time", heads, [["eager WBSP", *["**123.4 ± 12.3**", "99.5 ± 1.1 *"] * 3]])
 
 
 def study_of_worker_busy():
@@ -52,7 +52,7 @@ def study_of_conditioning():
     row = conditioning.Row("Reed-Solomon, complex", 32, 4, 2, 1.2e3, 3.4e5, 1e-12, 1e-4, 0.3)
     heads = ["Relative error with ... digits", *map(str, range(2, 16))]
     curve = ["interpolation, degree 30", *["1e-05"] * 14]
-    return [conditioning.table([row], safe=1e-2), analysis.rich_table("Interpolation", heads, [curve])]
+    return [conditioning.table([row], safe=1e-2), analysis.RichTable("Interpolation", heads, [curve])]
 
 
 def study_of_partial_stragglers():
@@ -62,7 +62,7 @@ def study_of_partial_stragglers():
 
 def study_of_groups():
     claim = claims.Claim(f"Few stragglers: {LONG}", "0.93 times the time, 0.12 points lost", "± 0.01, ± 0.1", True, "")
-    return analysis.rich_table("Claims", claims.HEADS, claims.lines([claim]))
+    return analysis.RichTable("Claims", claims.HEADS, claims.lines([claim]))
 
 
 def live_deadlines():

@@ -101,7 +101,7 @@ def adaptive_codes(
     page_lines = ["# Codes that change", "", analysis.markdown_table(HEADS, rows), "", notes]
     analysis.write_page(out, "\n".join(page_lines), {"num_rounds": num_rounds, "num_seeds": num_seeds, "seed": seed})
     files.write_table(out / "adaptive.parquet", pa.Table.from_pylist(records))
-    progress.show(analysis.rich_table("Codes that change", HEADS, rows))
+    progress.show(analysis.RichTable("Codes that change", HEADS, rows))
     return records
 
 

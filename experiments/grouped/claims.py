@@ -62,7 +62,7 @@ def lines(claims: Sequence[Claim]) -> list[list[str]]:
 
 def table(claims: Sequence[Claim]) -> RichTable:
     """The table for the terminal."""
-    return analysis.rich_table("Claims, and the means over seeds", HEADS, lines(claims))
+    return analysis.RichTable("Claims, and the means over seeds", HEADS, lines(claims))
 
 
 def markdown(claims: Sequence[Claim]) -> str:

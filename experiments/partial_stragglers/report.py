@@ -138,7 +138,7 @@ def mean_and_error(values: np.ndarray) -> tuple[float, float]:
 
 def table(rows: list[Row], title: str) -> RichTable:
     """For the terminal."""
-    return analysis.rich_table(title, **_heads_and_lines(rows))
+    return analysis.RichTable(title, **_heads_and_lines(rows))
 
 
 def markdown(rows: list[Row], title: str) -> str:

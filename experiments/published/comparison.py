@@ -91,7 +91,7 @@ def published(
         files.write_table(out / "results.parquet", tuned.rows)
         files.write_table(out / "trials.parquet", tuned.trials)
         analysis.drop_checkpoints(out)
-        progress.show(analysis.rich_table("Published claims", HEADS, findings))
+        progress.show(analysis.RichTable("Published claims", HEADS, findings))
     return findings
 
 

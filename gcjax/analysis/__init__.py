@@ -23,12 +23,13 @@ from gcjax.analysis.styles import seed_curves
 from gcjax.analysis.summary import best_value, markdown, reach_times, table
 from gcjax.analysis.target import Target, target
 from gcjax.analysis.timelines.writing import write_timeline
-from gcjax.tables import markdown_table, rich_table
+from gcjax.tables import RichTable, markdown_table
 
 __all__ = [
     "CHECKPOINTS",
     "Costs",
     "Results",
+    "RichTable",
     "Target",
     "UnsealedWarning",
     "best_value",
@@ -48,7 +49,6 @@ __all__ = [
     "metric_columns",
     "reach_times",
     "resumable_or_new_folder",
-    "rich_table",
     "save",
     "seed_curves",
     "select_rows",

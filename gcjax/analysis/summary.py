@@ -7,7 +7,7 @@ import numpy as np
 from gcjax.analysis import paired, table_cells
 from gcjax.analysis.metrics import time_to_target
 from gcjax.analysis.store import Columns, Results
-from gcjax.tables import RichTable, markdown_table, rich_table
+from gcjax.tables import RichTable, markdown_table
 
 NOTES = """\
 - Time is virtual: seconds of the simulated workers, not of the machine that ran the simulation.
@@ -43,7 +43,7 @@ class SummaryRow(NamedTuple):
 def table(results: Results) -> RichTable:
     """The summary for the terminal."""
     title = "Mean ± standard deviation over seeds; time is virtual"
-    return rich_table(title, heads(results), rows(results), caption=same_durations(results))
+    return RichTable(title, heads(results), rows(results), caption=same_durations(results))
 
 
 def markdown(results: Results) -> str:

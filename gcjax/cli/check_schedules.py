@@ -14,7 +14,7 @@ from gcjax.protocols import Conformance, Protocol, Schedule, check
 from gcjax.specifications import Specification
 from gcjax.stragglers import Absences, Network, RandomAbsences, StragglerModel, sample_durations
 from gcjax.study.inputs import absence_key
-from gcjax.tables import RichTable, rich_table
+from gcjax.tables import RichTable
 
 
 class DrawnCondition(NamedTuple):
@@ -118,7 +118,7 @@ def _conditions_of_seed(
 
 def checks_table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
     """For the terminal: a row for each schedule, of scheme, condition, number of steps and verdict."""
-    return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, num_key_columns=2, left_heads=["Result"])
+    return RichTable(title, ("Scheme", "Setting", "Steps", "Result"), rows, num_key_columns=2, left_heads=["Result"])
 
 
 def _table_row(check: ScheduleCheck) -> list[str]:

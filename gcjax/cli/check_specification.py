@@ -11,7 +11,7 @@ import numpy as np
 from gcjax import _validate, codes, registry
 from gcjax.progress import console
 from gcjax.specifications import Finding, Result, Specification, check
-from gcjax.tables import RichTable, rich_table
+from gcjax.tables import RichTable
 
 MAX_PROGRESS_STATES = 1 << 20
 MAX_PARAMETER_VALUE = 10_000
@@ -136,7 +136,7 @@ def result_tables(result: Result) -> list[RichTable]:
         count_cells = [f"{count:,}" if finding.states else "" for count in (finding.states, finding.transitions)]
         rows.append([finding.part, *count_cells, result.finding_in_words(finding)])
     heads = ("Part", "States", "Transitions", "Result")
-    return [rich_table(result.specification.name, heads, rows, left_heads=["Result"]), *_counterexample_tables(result)]
+    return [RichTable(result.specification.name, heads, rows, left_heads=["Result"]), *_counterexample_tables(result)]
 
 
 def _distinct_findings(result: Result) -> list[Finding]:
@@ -171,7 +171,7 @@ def _counterexample_tables(result: Result) -> list[RichTable]:
     rows += [
         [str(number), step.component, step.action, *_state_cells(step.after)] for number, step in enumerate(steps, 1)
     ]
-    return [rich_table(title, heads, rows, num_key_columns=3, left_heads=heads)]
+    return [RichTable(title, heads, rows, num_key_columns=3, left_heads=heads)]
 
 
 def _state_cells(state: Any) -> list[str]:

@@ -73,7 +73,7 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
     table = analysis.markdown_table(heads, summary_rows, num_key_columns=num_key_columns)
     files.write_text(out / "summary.md", f"# Sweep\n\n{table}\n\n{summary.NOTES}")
     progress.show(
-        analysis.rich_table(f"All combinations of {path}", heads, summary_rows, num_key_columns=num_key_columns)
+        analysis.RichTable(f"All combinations of {path}", heads, summary_rows, num_key_columns=num_key_columns)
     )
 
 

@@ -49,7 +49,7 @@ def _print_configs() -> None:
     from gcjax import progress, tables
 
     rows = [[name, shipped.summary(file)] for name, file in shipped.configs().items()]
-    progress.console().print(tables.rich_table("", ["Config", "What it runs"], rows, left_heads=["What it runs"]))
+    progress.console().print(tables.RichTable("", ["Config", "What it runs"], rows, left_heads=["What it runs"]))
 
 
 def _has_other_content(file: Path, source: Path) -> bool:

@@ -37,7 +37,7 @@ def main() -> int:
         ]
     console = progress.console()
     console.print(
-        tables.rich_table(
+        tables.RichTable(
             "What is supported", ["Environment", "Versions", *columns], rows, num_key_columns=1, left_heads=columns
         )
     )

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from gcjax.algebra.laws.table import LAWS, Law
 from gcjax.algebra.laws.trials import Result
-from gcjax.tables import RichTable, rich_table
+from gcjax.tables import RichTable
 
 _INTRODUCTION = """# The laws of the algebra
 
@@ -54,7 +54,7 @@ def table(results: Sequence[Result]) -> RichTable:
         claims_or_condition = "\n".join(map(str, law.claims)) or law.condition
         outcome_style = "" if result.is_expected else "bold red"
         rows.append([law.title, Text(result.outcome, style=outcome_style), claims_or_condition, law.source])
-    return rich_table(title="", heads=headings, rows=rows, left_heads=headings)
+    return RichTable(title="", heads=headings, rows=rows, left_heads=headings)
 
 
 def counterexamples(results: Sequence[Result], *, is_expected: bool) -> str:

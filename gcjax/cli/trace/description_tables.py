@@ -7,7 +7,7 @@ import numpy as np
 from rich.text import Text
 
 from gcjax.stragglers import Description
-from gcjax.tables import RichTable, rich_table
+from gcjax.tables import RichTable
 from gcjax.wording import counted
 
 _MAX_SLOWEST_NAMES = 4
@@ -38,7 +38,7 @@ def _statistics_table(description: Description) -> RichTable:
         *_lost_time_rows(description),
         *_communication_rows(description),
     ]
-    return rich_table(title, ["figure", "value"], [[name, value] for name, value in rows])
+    return RichTable(title, ["figure", "value"], [[name, value] for name, value in rows])
 
 
 def _time_rows(description: Description) -> Iterator[tuple[str, str]]:
@@ -98,7 +98,7 @@ def _workers_table(description: Description) -> RichTable:
         for worker in slowest_first[:_MAX_ROWS]
     ]
     heads = ["worker", "median time", "P(slow)", "S if it were at the median", "S if all others were"]
-    return rich_table("Workers", heads, rows, caption=_cut_note(len(slowest_first)))
+    return RichTable("Workers", heads, rows, caption=_cut_note(len(slowest_first)))
 
 
 def _changes_table(description: Description) -> RichTable:
@@ -120,7 +120,7 @@ def _changes_table(description: Description) -> RichTable:
     ]
     heads = ["from step", "worker", "times the median before", "after"]
     caption = _cut_note(len(sizes), which_rows="The largest")
-    return rich_table("Changes", heads, rows, num_key_columns=2, caption=caption)
+    return RichTable("Changes", heads, rows, num_key_columns=2, caption=caption)
 
 
 def _cut_note(num_rows: int, which_rows: str = "The slowest") -> str | None:

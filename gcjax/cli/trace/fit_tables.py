@@ -10,7 +10,7 @@ from gcjax.stragglers.traces.departures import who_has_left
 from gcjax.stragglers.traces.fitting import Fit, Fits
 from gcjax.stragglers.traces.fitting.scores import Score
 from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
-from gcjax.tables import RichTable, rich_table
+from gcjax.tables import RichTable
 
 _STATISTICS_HEADS = ["Model", "median", "p99 / median", "P(slow)", "P(slow | slow)", "slowest / median", "S"]
 
@@ -52,7 +52,7 @@ def _ranking_table(title: str, best_first: Sequence[Fit]) -> RichTable:
         ]
         for num_better, fit in enumerate(best_first)
     ]
-    return rich_table(title, heads, rows, caption="Intervals of 90 %, of resampled blocks of steps.")
+    return RichTable(title, heads, rows, caption="Intervals of 90 %, of resampled blocks of steps.")
 
 
 def _statistics_table(fits: Fits) -> RichTable:
@@ -68,7 +68,7 @@ def _statistics_table(fits: Fits) -> RichTable:
         f"Simulated: the median of {fits.num_draws} draws [smallest, largest]; * where the measured value is outside. "
         "Slow: over 1.5 times the step's median. S: the slowest over the median, all steps added up."
     )
-    return rich_table("Measured and simulated", _STATISTICS_HEADS, rows, caption=caption)
+    return RichTable("Measured and simulated", _STATISTICS_HEADS, rows, caption=caption)
 
 
 def _remarks(fits: Fits) -> list[str]:
