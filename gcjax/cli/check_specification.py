@@ -10,7 +10,7 @@ import numpy as np
 
 from gcjax import _validate, codes, registry
 from gcjax.progress import console
-from gcjax.specifications import Finding, Result, Specification, check
+from gcjax.specifications import Decodable, Finding, Result, Specification, check
 from gcjax.tables import RichTable
 
 MAX_PROGRESS_STATES = 1 << 20
@@ -76,15 +76,13 @@ _CODE_ARGUMENTS_FACTORIES: dict[str, Callable[[dict[str, int]], dict[str, Any]]]
 """Specification -> what makes those of its arguments that are facts of a code, from its numbers."""
 
 
-def decodable(code: codes.GradientCode, *, tolerance: float = 1e-3) -> np.ndarray:
-    """A table of which progress of the workers decodes the exact sum, for the specification of a coded round.
+def decodable(code: codes.GradientCode) -> Decodable:
+    """Which progress of the workers decodes the exact sum, for the specification of a coded round.
+
+    All is planned once, and then looked up: a search asks for the same progress many times.
 
     Args:
       code: of few workers W with few chunks K each, since all (K + 1)^W states of progress are tried out.
-      tolerance: the largest residual that counts as exact.
-
-    Returns:
-      bool[K+1, ..., K+1], one axis a worker, indexed by the chunks that it has computed.
 
     Raises:
       ValueError: if there are too many states.
@@ -99,7 +97,8 @@ def decodable(code: codes.GradientCode, *, tolerance: float = 1e-3) -> np.ndarra
     all_progress = np.indices(table_shape).reshape(num_workers, -1).T  # int[(K+1)^W, W]
     residual = jax.jit(lambda progress: code.plan(progress).residual)
     residuals = jax.lax.map(residual, jnp.asarray(all_progress, jnp.int32), batch_size=1024)
-    return np.asarray(residuals <= tolerance).reshape(table_shape)
+    table = (residuals <= 1e-3).reshape(table_shape)
+    return Decodable(load, lambda progress: table[tuple(progress)])
 
 
 def _parameter_values(name: str, arguments: Sequence[str], defaults: dict[str, int]) -> dict[str, int]:

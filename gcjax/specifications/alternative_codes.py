@@ -1,6 +1,6 @@
 """Coded rounds that use one of several codes each: the code of a round decodes it (Tandon et al. 2017)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Numbers, Specification, check_num_workers
-from gcjax.specifications.decodable_rounds import Decodable
+from gcjax.specifications.decodable_rounds import Decodable, all_but
 from gcjax.specifications.events import Event
 from gcjax.specifications.rounds import (
     has_read,
@@ -70,12 +70,7 @@ def _codes_with_stragglers(num_workers: int, num_stragglers: Sequence[int]) -> t
     ]
     if not numbers:
         raise ValueError("num_stragglers must have a number for each code; got none.")
-
-    def all_but(number: int) -> Callable[[jax.Array], jax.Array]:
-        """The function `pending_units int[W] -> bool[]`: whether all but `number` workers have done their chunk."""
-        return lambda pending_units: (pending_units > 0).sum() >= num_workers - number
-
-    return tuple(Decodable(load=1, is_decodable=all_but(number)) for number in numbers)
+    return tuple(all_but(number, num_workers) for number in numbers)
 
 
 class _Program(NamedTuple):

@@ -25,10 +25,13 @@ class Decodable(NamedTuple):
     is_decodable: Callable[[jax.Array], jax.Array]
 
 
+def all_but(num_stragglers: int, num_workers: int) -> Decodable:
+    """With one chunk a worker, what decodes if at most so many of the workers are missing."""
+    return Decodable(load=1, is_decodable=lambda progress: (progress > 0).sum() >= num_workers - num_stragglers)
+
+
 @comparable
-def coded(
-    num_workers: int = 3, *, num_stragglers: int = 1, decodable: Decodable | np.ndarray | None = None
-) -> Specification:
+def coded(num_workers: int = 3, *, num_stragglers: int = 1, decodable: Decodable | None = None) -> Specification:
     """A coded round: no commit without a decodable set, all of it from the version that the commit replaces.
 
     Workers do their chunks in order until the server commits, which it does when their progress can be decoded; which
@@ -37,25 +40,13 @@ def coded(
     Args:
       num_workers: W.
       num_stragglers: how many workers may be missing, if nothing else is said.
-      decodable: the load, and which progress int[W], the chunks done, can be decoded; or this as a table
-        bool[K+1, ..., K+1] with one axis a worker and K chunks each; if None, whatever all but so many workers have
-        done, with a load of one.
-
-    Raises:
-      ValueError: if the table has other axes.
+      decodable: the load, and which progress int[W], the chunks done, can be decoded; if None, whatever all but so many
+        workers have done, with a load of one.
     """
     check_num_workers(num_workers)
     if decodable is None:
         num_stragglers = _validate.integer("num_stragglers", num_stragglers, maximum=num_workers - 1)
-        decodable_sets = Decodable(
-            load=1, is_decodable=lambda progress: (progress > 0).sum() >= num_workers - num_stragglers
-        )
-    else:
-        decodable_sets = (
-            decodable
-            if isinstance(decodable, Decodable)
-            else _decodable_of_table(np.asarray(decodable, bool), num_workers)
-        )
+    decodable_sets = all_but(num_stragglers, num_workers) if decodable is None else decodable
     return specification_of_rounds(
         f"coded({num_workers} workers, load {decodable_sets.load})",
         num_workers,
@@ -124,24 +115,3 @@ def _decodable_up_a_tree(num_workers: int, num_layers: int, num_stragglers: int)
         return sends.sum(dtype=jnp.int32) >= num_children - num_stragglers
 
     return Decodable(1, is_decodable)
-
-
-def _decodable_of_table(table: np.ndarray, num_workers: int) -> Decodable:
-    """What a table bool[K+1, ..., K+1] allows to decode: its entry at the chunks, 0 to K, of each worker.
-
-    Raises:
-      ValueError: if it has not one axis a worker, all of one length.
-    """
-    if table.ndim != num_workers or len(set(table.shape)) != 1 or table.shape[0] < 2:
-        raise ValueError(
-            f"decodable must have one axis a worker, each of length load + 1; got shape {table.shape} for "
-            f"{num_workers} workers."
-        )
-    strides = np.cumprod([1, *table.shape[:0:-1]])[::-1].copy()  # of each axis, in the flat table
-    flat_table, load = table.ravel(), table.shape[0] - 1
-
-    def is_decodable(progress: jax.Array) -> jax.Array:
-        """bool[]: the entry of the table with the index `progress int[W]`."""
-        return jnp.asarray(flat_table)[(progress * jnp.asarray(strides)).sum()]
-
-    return Decodable(load, is_decodable)
