@@ -184,12 +184,12 @@ def _processes(name: str, width: int, folder: Path) -> Iterator[None]:
             child.wait()
 
 
-def _result(folder: Path, seconds: float = 180.0) -> LiveResult:
-    """What the server of a run writes at its end, for which it is waited so long."""
-    end = time.monotonic() + seconds
+def _result(folder: Path) -> LiveResult:
+    """What the server of a run writes at its end, for which it is waited three minutes."""
+    end = time.monotonic() + 180.0
     while not (folder / "result.json").exists():
         if time.monotonic() > end:
-            raise RuntimeError(f"the run over the network has not ended within {seconds:g} s.")
+            raise RuntimeError("the run over the network has not ended within 180 s.")
         time.sleep(0.1)
     fields = json.loads((folder / "result.json").read_text())
     measured: dict[str, Any] = {

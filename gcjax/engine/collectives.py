@@ -19,7 +19,7 @@ def sum_over_devices(tree: Any, axis: str) -> Any:
     return tree if jax.lax.axis_size(axis) == 1 else jax.lax.psum(tree, axis)
 
 
-def all_sum(tree: Any, axis: str, message_dtype: Any = None) -> Any:
+def all_sum(tree: Any, axis: str, message_dtype: Any) -> Any:
     """The sum of a pytree over the devices; sent as `message_dtype` (if not None), added up in float32 or wider."""
     if message_dtype is None:
         return sum_over_devices(tree, axis)

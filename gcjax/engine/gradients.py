@@ -106,9 +106,7 @@ def unit_inputs(task: Task, data: Any, rng_key: jax.Array, worker: jax.Array, un
     return task.unit_batch(data, rng_key, worker, unit), key
 
 
-def unit_gradients(
-    task: Task, one_version: bool, spread: Spread, *, skip_padding: bool = False
-) -> ContributionFunction:
+def unit_gradients(task: Task, one_version: bool, spread: Spread, *, skip_padding: bool) -> ContributionFunction:
     """The function that gives what a commit of plain gradients applies: the weighted sum over its contributions.
 
     Each contribution is the gradient on its unit's batch, at the version it read.

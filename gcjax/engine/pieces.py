@@ -21,9 +21,9 @@ def advance_in_pieces(
     training: _T,
     num_evals: int,
     *,
-    checkpoints: Checkpoints | None = None,
-    identity: str = "",
-    report: Callable[[_T], None] | None = None,
+    checkpoints: Checkpoints | None,
+    identity: str,
+    report: Callable[[_T], None] | None,
 ) -> _T:
     """Trains on from the newest checkpoint, or else from `training`, to the end, and returns what it has come to.
 
@@ -37,7 +37,7 @@ def advance_in_pieces(
       num_evals: the evaluations of the whole run, the first one not counted.
       checkpoints: where they are, and after how many evaluations there is one; none if None.
       identity: of the checkpoints, see `gcjax.engine.identity`.
-      report: called with what has been trained so far after each piece, some hundred times in all.
+      report: called with what has been trained so far after each piece, some hundred times in all; nothing if None.
 
     Raises:
       ValueError: if the checkpoints are of another run, or all are damaged.

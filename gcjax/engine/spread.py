@@ -119,7 +119,7 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
 
 
 def on_each_device(
-    function: Callable[..., Any], mesh: Mesh, axis: str, *, num_whole_arguments: int = 0
+    function: Callable[..., Any], mesh: Mesh, axis: str, *, num_whole_arguments: int
 ) -> Callable[..., Any]:
     """The function under `jax.shard_map` over one axis of the mesh.
 

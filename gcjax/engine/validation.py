@@ -56,7 +56,7 @@ def check_record(schedule: Schedule) -> None:
         raise ValueError("replay needs a record with commits; this run ended before its first one.")
 
 
-def check_commits(run: Run, *, num_commits: int | None = None) -> None:
+def check_commits(run: Run, *, num_commits: int | None) -> None:
     """Raises a `ValueError` if the ring was too small, or nobody did any work, or there are too few commits.
 
     Args:

@@ -40,10 +40,6 @@ class Checkpoints:
             self._folder.mkdir(parents=True, exist_ok=True)
         self._manager = checkpoint_files.open_manager(self._folder.absolute(), keep=2)
 
-    def is_due(self, commit: int, *, is_last: bool = False) -> bool:
-        """Whether it is time for a checkpoint after so many commits."""
-        return commit > 0 and (is_last or commit % self._commits_between == 0)
-
     def save(
         self, commit: int, parameters: Parameters, versions: Mapping[int, Any] | None = None, *, is_last: bool = False
     ) -> None:
@@ -58,7 +54,8 @@ class Checkpoints:
         Raises:
           OSError: if this one, or the one before, cannot be written, for example since the disk is full.
         """
-        if not self.is_due(commit, is_last=is_last):
+        is_due = is_last or commit % self._commits_between == 0
+        if commit == 0 or not is_due:
             return
         version_numbers = sorted(versions or {})
         arrays = jax.tree.leaves((parameters, [(versions or {})[number] for number in version_numbers]))
@@ -119,7 +116,7 @@ def recovered(
     checkpoints: Checkpoints,
     schedule: Schedule,
     like: Parameters,
-    memberships: Sequence[Membership] = (),
+    memberships: Sequence[Membership],
 ) -> Parameters:
     """The parameters of the model, and the optimizer's state, after the last commit of a record.
 
@@ -162,7 +159,7 @@ def _can_go_on_from(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) ->
 def replayed(
     setup: Setup,
     schedule: Schedule,
-    memberships: Sequence[Membership] = (),
+    memberships: Sequence[Membership],
     checkpoint: Checkpoint | None = None,
 ) -> Parameters:
     """The parameters and the optimizer's state after the last commit of a record, by the engine.

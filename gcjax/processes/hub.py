@@ -43,7 +43,7 @@ class Hub:
         timeout: float,
         lost_after: float,
         stop: wire.Stop,
-        host: str | None = None,
+        host: str | None,
     ) -> None:
         """For process 0; does not listen yet.
 

@@ -13,6 +13,8 @@ from jax.experimental import multihost_utils
 
 from gcjax.processes.apart import current_place
 
+_MAX_LINES = 20  # of a difference that is shown
+
 
 class ErrorOnAllProcesses(ValueError):
     """An error that every process of the group raises at the same place."""
@@ -79,8 +81,8 @@ def agree(what: str, text: str) -> None:
         )
 
 
-def _differing_lines(text_of_first: str, text_of_rank: str, rank: int, max_lines: int = 20) -> str:
-    """The lines in which the text of process `rank` differs from that of process 0; at most `max_lines`.
+def _differing_lines(text_of_first: str, text_of_rank: str, rank: int) -> str:
+    """The lines in which the text of process `rank` differs from that of process 0; at most `_MAX_LINES`.
 
     Lines of process 0 begin with -, those of the other one with +.
     """
@@ -88,9 +90,9 @@ def _differing_lines(text_of_first: str, text_of_rank: str, rank: int, max_lines
         text_of_first.splitlines(), text_of_rank.splitlines(), "process 0", f"process {rank}", n=0, lineterm=""
     )
     lines_without_positions = (line for line in unified_diff if not line.startswith("@@"))
-    differing_lines = list(itertools.islice(lines_without_positions, max_lines + 1))
-    is_too_long = len(differing_lines) > max_lines
-    shown_lines = [*differing_lines[:max_lines], "..."] if is_too_long else differing_lines
+    differing_lines = list(itertools.islice(lines_without_positions, _MAX_LINES + 1))
+    is_too_long = len(differing_lines) > _MAX_LINES
+    shown_lines = [*differing_lines[:_MAX_LINES], "..."] if is_too_long else differing_lines
     return "\n".join(f"  {line}" for line in shown_lines)
 
 

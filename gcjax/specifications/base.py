@@ -289,6 +289,6 @@ def zeros(num: int) -> np.ndarray:
     return np.zeros(num, np.int32)
 
 
-def check_num_workers(num_workers: int, *, minimum: int = 1) -> int:
+def check_num_workers(num_workers: int) -> int:
     """The number of workers: few where all states are to be explored, any number to hold a schedule against."""
-    return _validate.integer("num_workers", num_workers, minimum=minimum)
+    return _validate.integer("num_workers", num_workers, minimum=1)

@@ -273,7 +273,7 @@ def test_a_server_goes_on_where_another_one_has_ended(tmp_path):
     first, _ = live_run(protocol, 8, checkpoints=tmp_path, checkpoint_every=3)
     server = parameter_server.Server(setup(protocol), parameter_server.Limits(9), checkpoints=tmp_path)
     chex.assert_trees_all_equal(jax.device_get(server._commits.updates.params), jax.device_get(first.params))
-    again = recovery.replayed(setup(protocol), server._commits.schedule(server._commits.log.commit_times[-1]))
+    again = recovery.replayed(setup(protocol), server._commits.schedule(server._commits.log.commit_times[-1]), ())
     chex.assert_trees_all_close(again.params, first.params, rtol=1e-5)
     server.close()
     with pytest.raises(ValueError, match="number of workers"):

@@ -91,9 +91,9 @@ def work_until(
     past_seconds: list[float],
     *,
     deadline: float,
+    clock: Clock,
     min_chunks: int = 1,
     min_seconds: float = 0.0,
-    clock: Clock | None = None,
 ) -> list[float]:
     """Works through slots until the deadline, and returns the seconds of each chunk that was done.
 
@@ -107,12 +107,11 @@ def work_until(
       slots: the places in the worker's row of the assignment whose chunks are still to be done in this round.
       past_seconds: what earlier chunks of this worker took, in the order in which they were done.
       deadline: when to stop, on this worker's clock.
+      clock: this worker's.
       min_chunks: the chunks to do in any case. With 1 in every round, a worker that has recovered is noticed.
       min_seconds: what a chunk takes at least; the rest is slept. Time in which the process is stopped (SIGSTOP) does
         not count.
-      clock: this worker's; the monotonic one by default.
     """
-    clock = clock or Clock()
     seconds_done: list[float] = []
     for slot in slots:
         start_time = clock.now()

@@ -206,8 +206,8 @@ def turns_record(
     horizon: jax.Array,
     weight: jax.Array | float,
     num_contributions: int,
-    splits_by_version: bool = False,
-    one_contribution_per_worker: bool = False,
+    splits_by_version: bool,
+    one_contribution_per_worker: bool,
 ) -> Schedule:
     """The record of turns: all units that are in one commit at the same place are one contribution.
 
