@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 
 from gcjax import _validate, analysis, config, files, register
 from gcjax.codes import GradientCode
+from gcjax.codes.base import norm_of_exact_sum
 from gcjax.codes.diagnostics import conditioning
 from gcjax.codes.diagnostics.rounding import straggler_masks
 from gcjax.progress import Progress
@@ -141,8 +142,8 @@ def _measurement(
     residual_of_all = jax.jit(
         lambda rows: jax.lax.map(lambda progress: code.plan(progress).residual, rows, batch_size=64)
     )
-    norm_of_exact_sum = np.sqrt(assignment.num_chunks * code.num_blocks)  # of an L×L identity for each of N chunks
-    relative_errors = np.asarray(residual_of_all(progress_of_masks)) / norm_of_exact_sum  # [masks]
+    exact_norm = norm_of_exact_sum(assignment.num_chunks, code.num_blocks)
+    relative_errors = np.asarray(residual_of_all(progress_of_masks)) / exact_norm  # [masks]
     times_by_model = np.stack([_round_completion_times(code, durations) for durations in durations_by_model.values()])
     is_completed = np.isfinite(times_by_model)  # [models, trials]
     finite_times_by_model = [times[np.isfinite(times)] for times in times_by_model]

@@ -231,6 +231,11 @@ def residual(assignment: Assignment, encode: jax.Array, decode: jax.Array) -> ja
     return jnp.sqrt(jnp.sum(error**2))
 
 
+def norm_of_exact_sum(num_chunks: int, num_blocks: int) -> np.float64:
+    """sqrt(N L), the Frobenius norm of `1 ⊗ I_L`, which an exact decode gives: also the residual if nothing came."""
+    return np.sqrt(np.float64(num_chunks * num_blocks))
+
+
 def check_progress(assignment: Assignment, progress: Any) -> jax.Array:
     """Checks that `progress` is int[W] or bool[W] and, where it is known, that it stays within the loads.
 

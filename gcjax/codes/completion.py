@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_code, check_finish
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_code, check_finish, norm_of_exact_sum
 
 _Plan = Callable[[jax.Array], Coding]
 _Completion = Callable[[jax.Array], jax.Array]
@@ -87,7 +87,8 @@ def is_exact_enough(assignment: Assignment, num_blocks: int, residual: jax.Array
     That is strict, so that no round that waits for an exact sum ends early: with a piece of n workers left over, a
     graph code can have a residual as small as 1/sqrt(n).
     """
-    return residual <= jnp.finfo(residual.dtype).eps ** (2 / 3) * np.sqrt(assignment.num_chunks * num_blocks)
+    tolerance = jnp.finfo(residual.dtype).eps ** (2 / 3) * norm_of_exact_sum(assignment.num_chunks, num_blocks)
+    return residual <= tolerance
 
 
 def joint_code(

@@ -18,7 +18,7 @@ import numpy as np
 
 from gcjax._products import einsum
 from gcjax.codes.base import Assignment, holders, residual
-from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT
+from gcjax.codes.diagnostics.rounding import max_exact_residual
 from gcjax.codes.fixed import Decode
 from gcjax.codes.least_squares import least_norm, least_squares
 
@@ -134,7 +134,7 @@ def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
     least_squares_weights = least_squares(assignment, num_messages, num_blocks)
     if not num_tolerated:
         return lambda progress, encode: least_squares_weights(encode)
-    tolerance = MOSTLY_EXACT * np.sqrt(assignment.num_chunks * num_blocks)
+    tolerance = max_exact_residual(assignment.num_chunks, num_blocks)
     null_and_weights = np.concatenate([redundancy.null_basis, redundancy.full_weights], axis=2)
     scaled_rows = null_and_weights / redundancy.lengths[..., None]  # divided in float64, and rounded once
     # The last row, of zeros, is read where there are fewer stragglers than the redundancy makes up for.

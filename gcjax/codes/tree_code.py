@@ -18,7 +18,7 @@ import numpy as np
 from gcjax import _validate, memory
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, residual
 from gcjax.codes.completion import check_decodes_by_plan, joint_code
-from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT
+from gcjax.codes.diagnostics.rounding import max_exact_residual
 from gcjax.equality import comparable
 
 
@@ -76,7 +76,7 @@ def tree_code(code: GradientCode, *, num_layers: int) -> GradientCode:
     tree = Tree(code.assignment.num_workers, _validate.integer("num_layers", num_layers, minimum=1))
     _check_fits(tree)
     assignment, factor_indices = _tree_assignment(tree, code.assignment)
-    tolerance = MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks)
+    tolerance = max_exact_residual(code.assignment.num_chunks, code.num_blocks)
     full_load = jnp.int32(code.assignment.load)
 
     def plan(progress: jax.Array) -> Coding:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.codes.base import GradientCode
-from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT, InexactWarning
+from gcjax.codes.diagnostics.rounding import InexactWarning, max_exact_residual
 from gcjax.compression.base import Compression, validated
 from gcjax.engine.base import Run
 from gcjax.engine.local_state import owner_of_workers
@@ -163,15 +163,11 @@ def reads_one_version(schedule: Schedule) -> bool:
 
 
 def check_residual(run: Run, protocol: Protocol) -> None:
-    """Warns if the protocol waits for exact decodes and the residual of a commit is more than rounding.
-
-    That is more than `MOSTLY_EXACT` times the norm of what should be decoded: the identity L×L of each of N chunks.
-    """
+    """Warns if the protocol waits for exact decodes and the residual of a commit is above `max_exact_residual`."""
     code = code_of_messages(protocol)
     if code is None or not protocol.waits_for_exact_sum:
         return
-    norm_of_exact_decode = np.sqrt(code.assignment.num_chunks * code.num_blocks)
-    bound = MOSTLY_EXACT * norm_of_exact_decode
+    bound = max_exact_residual(code.assignment.num_chunks, code.num_blocks)
     residual = np.asarray(run.info.residual)
     is_inexact = ~(residual <= bound)  # NaN counts
     if is_inexact.any():

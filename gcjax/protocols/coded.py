@@ -1,6 +1,5 @@
 """Rounds of a gradient code (Tandon et al. 2017; Ramamoorthy, Meng, Girimaji 2024)."""
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -9,7 +8,7 @@ import numpy as np
 
 from gcjax import _validate, specifications
 from gcjax.codes.base import GradientCode, check_code
-from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT
+from gcjax.codes.diagnostics.rounding import max_exact_residual
 from gcjax.codes.stopping import StoppingRule, decodable
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol
@@ -189,11 +188,8 @@ def done_seconds(code: GradientCode, view: View, unit_end: jax.Array, begin_time
 
 @comparable
 def decodable_progress(code: GradientCode) -> specifications.Decodable:
-    """The progress int32[W] from which the code decodes: with a residual that is 0 up to rounding.
-
-    The residual is the distance from the exact sum, whose own norm is sqrt(N L).
-    """
-    tolerance = MOSTLY_EXACT * math.sqrt(code.assignment.num_chunks * code.num_blocks)
+    """The progress int32[W] from which the code decodes: with a residual that is 0 up to rounding."""
+    tolerance = max_exact_residual(code.assignment.num_chunks, code.num_blocks)
     loads = code.assignment.loads
     return specifications.Decodable(
         code.assignment.load,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes import Assignment, Coding, GradientCode
-from gcjax.codes.base import check_assignment
+from gcjax.codes.base import check_assignment, norm_of_exact_sum
 from gcjax.testing.contract import (
     ContractError,
     TracedProgram,
@@ -121,7 +121,7 @@ def true_distance(code: GradientCode, coding: Coding) -> np.ndarray:
 
 def _zero_tolerance(code: GradientCode) -> float:
     """Residuals up to this count as zero."""
-    return float(ROUNDING * np.sqrt(code.assignment.num_chunks * code.num_blocks))
+    return float(ROUNDING * norm_of_exact_sum(code.assignment.num_chunks, code.num_blocks))
 
 
 def _check_assignment(assignment: Assignment, num_blocks: int) -> None:

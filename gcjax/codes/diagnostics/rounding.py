@@ -18,13 +18,17 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax._products import einsum
-from gcjax.codes.base import Assignment, Coding, GradientCode, chunk_coefficients, host_generator
+from gcjax.codes.base import (
+    Assignment,
+    Coding,
+    GradientCode,
+    chunk_coefficients,
+    host_generator,
+    norm_of_exact_sum,
+)
 
 BATCH = 64
 """Masks that are planned at once, of at most so many workers; else one after the other."""
-
-MOSTLY_EXACT = 1e-3
-"""A relative residual below this is taken for the rounding of an exact code, and so measured as an error."""
 
 
 class InexactWarning(UserWarning):
@@ -132,6 +136,11 @@ def conditioning(
     )
 
 
+def max_exact_residual(num_chunks: int, num_blocks: int) -> np.float64:
+    """The residual, a thousandth of the norm of the exact sum, below which it is taken for the rounding of a code."""
+    return 1e-3 * norm_of_exact_sum(num_chunks, num_blocks)
+
+
 def _condition_and_reference(
     code: GradientCode, gradients: jax.Array, progress: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -143,7 +152,7 @@ def _condition_and_reference(
     coding = code.plan(progress)
     plain_sum_coefficients = jnp.eye(code.num_blocks, dtype=gradients.dtype)[None]
     decoded_coefficients = chunk_coefficients(code.assignment, coding.encode, coding.decode)  # [N, L, L]
-    is_exact = coding.residual < MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks * code.num_blocks)
+    is_exact = coding.residual < max_exact_residual(code.assignment.num_chunks, code.num_blocks)
     reference_coefficients = jnp.where(is_exact, plain_sum_coefficients, decoded_coefficients)
     return condition_number(code.assignment, coding), einsum("nab,nbi->ai", reference_coefficients, gradients)
 

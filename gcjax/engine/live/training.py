@@ -17,7 +17,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from gcjax import _validate, saved_progress
-from gcjax.codes.base import GradientCode, check_code
+from gcjax.codes.base import GradientCode, check_code, norm_of_exact_sum
 from gcjax.engine import pieces
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.live import deadlines, saving
@@ -314,8 +314,7 @@ def _residual_bound(code: GradientCode, rule: DeadlineRule, max_residual: float 
     Raises:
       ValueError: if even the full work of all workers leaves a larger residual, so that no round could end.
     """
-    # The distance of zeros from what should be decoded, the identity L×L of each of N chunks.
-    residual_without_messages = float(np.sqrt(code.assignment.num_chunks * code.num_blocks))
+    residual_without_messages = float(norm_of_exact_sum(code.assignment.num_chunks, code.num_blocks))
     default_bound = 0.0 if rule.exact else residual_without_messages / 2
     wanted_bound = default_bound if max_residual is None else float(max_residual)
     residual_bound = max(wanted_bound, deadlines.ZERO_RESIDUAL)
