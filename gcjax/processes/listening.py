@@ -4,7 +4,7 @@ import contextlib
 import errno
 import socket
 
-from gcjax.processes.rendezvous import Rendezvous
+from gcjax.processes.rendezvous import Rendezvous, is_loopback
 
 _MAX_WAITING_CONNECTIONS = 1024
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
@@ -77,9 +77,7 @@ def _is_of_this_machine(family: int, address: tuple) -> bool:
 
     Others may reach the machine there.
     """
-    ip_address = address[0]
-    is_loopback = ip_address.startswith("127.") or ip_address == "::1"
-    if is_loopback:
+    if is_loopback(address[0]):
         return False
     with socket.socket(family) as probe:
         try:
