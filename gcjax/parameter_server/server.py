@@ -284,9 +284,10 @@ class Server:
 
     def _is_over(self) -> bool:
         """Whether all commits are made, the time is over (also that for joining), or somebody has stopped the run."""
-        waits_for_workers = not self._coordinator.has_begun and self._limits.join_seconds is not None
-        max_seconds = self._limits.join_seconds if waits_for_workers else self._limits.seconds
-        is_time_over = self._clock.now() >= (max_seconds or math.inf)
+        max_seconds, join_seconds = self._limits.seconds, self._limits.join_seconds
+        if join_seconds is not None and not self._coordinator.has_begun:
+            max_seconds = join_seconds
+        is_time_over = self._clock.now() >= max_seconds
         return self._is_stopped or is_time_over or self.num_commits >= self._limits.num_commits
 
     def _handle_next_event(self) -> None:

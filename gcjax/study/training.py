@@ -345,9 +345,8 @@ def _train_on_mesh(
     is_simulated_to_the_end = inputs.absences is not None or inputs.network.service is not None
     for run_number in range(num_runs):
         arguments = {**training_to_end_of_schedule._asdict(), **_run_slice(inputs, run_number)._asdict()}
-        if (
-            is_simulated_to_the_end
-        ):  # and not to `seconds`, by the event queue; a known schedule is compiled for each run
+        # Simulated by the event queue, and not to `seconds`; a known schedule is compiled for each run.
+        if is_simulated_to_the_end:
             known_schedule = truncate(_run_slice(schedule, run_number), seconds)
             arguments |= {"protocol": with_known_schedule(training.protocol, known_schedule), "absences": None}
         identity = f"{config.text()}\nscheme = {scheme}, seed {run_number}"
