@@ -5,15 +5,13 @@ holds what the sweep is of, so that nobody goes on with another one; it is there
 """
 
 import contextlib
-import difflib
-import itertools
 from pathlib import Path
 
 from gcjax import files
 from gcjax.analysis.store import CHECKPOINTS
+from gcjax.text_differences import differing_lines
 
 _IDENTITY_FILE = "sweep.gin"
-_MAX_DIFFERENCE_LINES = 20
 
 
 def write_or_check_identity(out: Path, identity: str) -> None:
@@ -59,10 +57,7 @@ def _check_identity(out: Path, written_identity: str, identity: str) -> None:
     """Raises `ValueError`, with the difference, unless the sweep in `out` was begun with this identity."""
     if written_identity == identity:
         return
-    difference_lines = difflib.unified_diff(
-        written_identity.splitlines(), identity.splitlines(), fromfile="begun", tofile="now", n=0, lineterm=""
-    )
-    difference_text = "\n".join(itertools.islice(difference_lines, _MAX_DIFFERENCE_LINES))
+    difference_text = "\n".join(differing_lines(written_identity, identity, "begun", "now"))
     raise ValueError(
         f"The folder {out} belongs to another sweep:\n{difference_text}\nGo on with what it was begun with, or choose "
         "another folder."

@@ -4,7 +4,6 @@ A process killed at any moment leaves a whole checkpoint or none. With the array
 depend on, the identity, so that no run goes on from the checkpoint of another one.
 """
 
-import difflib
 import os
 import warnings
 from pathlib import Path
@@ -14,9 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _validate
+from gcjax.text_differences import differing_lines
 
 FORMAT = 1
-MAX_DIFF_LINES = 20
 BEFORE_FIRST_STEP = -1
 ORBAX_METADATA_FILE = "_CHECKPOINT_METADATA"
 
@@ -275,12 +274,10 @@ def _compare_identity(path: Path, record: dict[str, Any], identity: str) -> None
     saved_identity = record["identity"]
     if saved_identity == identity:
         return
-    saved_lines, lines = saved_identity.splitlines(), identity.splitlines()
-    diff = list(difflib.unified_diff(saved_lines, lines, "checkpoint", "now", n=0, lineterm=""))
-    omission_line = [f"... and {len(diff) - MAX_DIFF_LINES} more lines"] if len(diff) > MAX_DIFF_LINES else []
+    difference_text = "\n".join(differing_lines(saved_identity, identity, "checkpoint", "now"))
     raise ValueError(
-        "\n".join([f"the checkpoint {path} belongs to another run:", *diff[:MAX_DIFF_LINES], *omission_line])
-        + "\nGo on with what it was made with, or choose another folder."
+        f"the checkpoint {path} belongs to another run:\n{difference_text}\n"
+        "Go on with what it was made with, or choose another folder."
     )
 
 

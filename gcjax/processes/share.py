@@ -1,7 +1,5 @@
 """What all processes must know of each other before they start; in a single process, nothing."""
 
-import difflib
-import itertools
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -12,8 +10,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from gcjax.processes.apart import current_place
-
-_MAX_LINES = 20  # of a difference that is shown
+from gcjax.text_differences import differing_lines
 
 
 class ErrorOnAllProcesses(ValueError):
@@ -74,26 +71,13 @@ def agree(what: str, text: str) -> None:
     if differing_ranks:
         plural = "processes" if len(differing_ranks) > 1 else "process"
         shown_rank = differing_ranks[0]
+        difference_lines = differing_lines(texts[0], texts[shown_rank], "process 0", f"process {shown_rank}")
+        difference_text = "\n".join(f"  {line}" for line in difference_lines)
         raise ErrorOnAllProcesses(
             f"All processes must have the same {what}; that of {plural} {', '.join(map(str, differing_ranks))} is not "
-            f"that of process 0:\n{_differing_lines(texts[0], texts[shown_rank], shown_rank)}\n"
+            f"that of process 0:\n{difference_text}\n"
             f"Start all of them with the same {what}."
         )
-
-
-def _differing_lines(text_of_first: str, text_of_rank: str, rank: int) -> str:
-    """The lines in which the text of process `rank` differs from that of process 0; at most `_MAX_LINES`.
-
-    Lines of process 0 begin with -, those of the other one with +.
-    """
-    unified_diff = difflib.unified_diff(
-        text_of_first.splitlines(), text_of_rank.splitlines(), "process 0", f"process {rank}", n=0, lineterm=""
-    )
-    lines_without_positions = (line for line in unified_diff if not line.startswith("@@"))
-    differing_lines = list(itertools.islice(lines_without_positions, _MAX_LINES + 1))
-    is_too_long = len(differing_lines) > _MAX_LINES
-    shown_lines = [*differing_lines[:_MAX_LINES], "..."] if is_too_long else differing_lines
-    return "\n".join(f"  {line}" for line in shown_lines)
 
 
 def _texts_of_all(text: str) -> list[str]:

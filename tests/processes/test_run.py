@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from gcjax.processes.share import _differing_lines
 from tests.parameters import one_in
 from tests.processes.commands import free_port, group
 
@@ -60,14 +59,6 @@ def test_different_configs_end_all_with_the_difference(tmp_path):
     parts = ("same config; that of process 2", "-rounds.num_rounds = 10", "+rounds.num_rounds = 11")
     check_refused(ends, *parts)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_difference_of_many_places_is_cut_and_says_so():
-    own, other = ("\n".join(f"{name}.rate = {i}\nsame{i}" for i in range(30)) for name in "ab")
-    lines = _differing_lines(own, other, rank=1).splitlines()
-    assert lines[:4] == ["  --- process 0", "  +++ process 1", "  -a.rate = 0", "  +b.rate = 0"]
-    assert len(lines) == 21 and lines[-1] == "  ..."
-    assert _differing_lines("one\nsame", "other\nsame", rank=1).splitlines()[2:] == ["  -one", "  +other"]
 
 
 @pytest.mark.slow
