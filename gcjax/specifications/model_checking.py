@@ -18,6 +18,7 @@ from gcjax.specifications.base import Specification, layout
 from gcjax.specifications.estimate import check_size
 from gcjax.specifications.moves import Stepper
 from gcjax.specifications.reachability import Exploration, Step, explore
+from gcjax.wording import counted
 
 NUM_REPEATS = 3
 """Searches of which the fastest counts."""
@@ -100,8 +101,7 @@ class Result(NamedTuple):
     def finding_in_words(self, finding: Finding) -> str:
         """What the finding says in words; it is one of `findings`, or an equal one with another `part`."""
         if not finding.holds:
-            steps = len(finding.counterexample)
-            return f"fails after {steps} {'step' if steps == 1 else 'steps'}: {finding.reason}"
+            return f"fails after {counted(len(finding.counterexample), 'step')}: {finding.reason}"
         if not finding.is_complete:
             return "holds up to where the property fails; not looked at behind that"
         if finding is self.composition:

@@ -4,6 +4,7 @@ import numpy as np
 
 from gcjax.analysis import paired, summary, table_cells
 from gcjax.analysis.store import Results
+from gcjax.wording import text_list
 
 
 def verdict(results: Results) -> str:
@@ -19,7 +20,9 @@ def verdict(results: Results) -> str:
         return f"{sentence} {_halt_sentence(results)}".strip()
     first_sentence = _best_scheme_sentence(reaching_schemes, reach_times, target_text)
     not_reaching_schemes = [scheme for scheme in schemes if scheme not in reaching_schemes]
-    not_reached = f"Not reached by {_enumeration(not_reaching_schemes)}." if not_reaching_schemes else ""
+    not_reached = ""
+    if not_reaching_schemes:
+        not_reached = f"Not reached by {text_list(not_reaching_schemes, len(not_reaching_schemes))}."
     return " ".join(filter(None, [first_sentence, not_reached, _halt_sentence(results)]))
 
 
@@ -87,12 +90,7 @@ def _halt_sentence(results: Results) -> str:
         scheme for scheme, scheme_facts in results.facts["schemes"].items() if any(scheme_facts["stalled"])
     ]
     return (
-        f"{_enumeration(halted_schemes)} came to a halt, waiting for a worker that has failed."
+        f"{text_list(halted_schemes, len(halted_schemes))} came to a halt, waiting for a worker that has failed."
         if halted_schemes
         else ""
     )
-
-
-def _enumeration(names: list[str]) -> str:
-    """Names as a list in words."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
