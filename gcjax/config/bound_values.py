@@ -22,9 +22,7 @@ def bindings_in_message(message: str, configurable: str) -> str:
     own_values = _values_of_configurable(configurable)
     names_own_parameter = any(parameter in own_values for parameter in named_parameters)
     binding_texts = [
-        f"{parameter} = {value!r}"
-        for parameter, value in own_values.items()
-        if names_own_parameter and _is_macro(value)
+        f"{parameter} = {value!r}" for parameter, value in own_values.items() if names_own_parameter and is_macro(value)
     ]
     for parameter in named_parameters:
         binding_texts += [] if parameter in own_values else _bindings_of_parameter(parameter)
@@ -41,7 +39,7 @@ def _values_of_configurable(configurable: str) -> dict[str, object]:
     return gin.config._get_bindings(matching_selectors[0], scope_components=scope.split("/") if scope else [])
 
 
-def _is_macro(value: object) -> bool:
+def is_macro(value: object) -> bool:
     """Whether a value stands for a macro, `%name`."""
     return isinstance(value, gin.config.ConfigurableReference) and value.configurable.selector == "gin.macro"
 

@@ -11,6 +11,7 @@ import jax
 
 from gcjax.config import errors, missing_arguments
 from gcjax.config.arguments import GIVEN_BY_COMMAND, short_type_text, signature_of, types_of_union
+from gcjax.config.bound_values import is_macro
 from gcjax.protocols import Protocol
 from gcjax.protocols.base import workers_of
 from gcjax.stragglers import Absences, Links, Network, RandomAbsences, StragglerModel
@@ -83,7 +84,7 @@ class Experiment:
         if name not in self.bound_values:
             return self._parameters[name].default
         with gin.config.config_scope(self._scope or None):
-            return _resolve_references(self.bound_values[name])
+            return copy.deepcopy(self.bound_values[name])  # gin copies a reference into what that stands for
 
     def typed_parameters_text(self) -> str:
         """The experiment's parameters with their types, for an error."""
@@ -95,11 +96,6 @@ class Experiment:
     def _has_value(self, name: str) -> bool:
         """Whether the experiment's parameter `name` has a value, from the config or as default."""
         return name in self.bound_values or self._parameters[name].default is not inspect.Parameter.empty
-
-
-def _resolve_references(bound_value: Any) -> Any:
-    """What a bound value stands for: gin makes a copy of a reference, `@name()`, into what the reference stands for."""
-    return copy.deepcopy(bound_value)
 
 
 def _is_study(value: Any) -> bool:
@@ -127,7 +123,7 @@ def check_values() -> None:
 
 def _without_macro(value: Any) -> Any:
     """What a bound value is, or the macro (`%name`) that it is."""
-    while isinstance(value, gin.config.ConfigurableReference) and value.configurable.selector == "gin.macro":
+    while is_macro(value):
         value = gin.config.get_bindings(value.scoped_selector, resolve_references=False)["value"]
     return value
 

@@ -13,7 +13,7 @@ TOLERANCE = 0.005
 class Pulse:
     """Beats that come late by more than `TOLERANCE` show that the process stood still."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         """Starts without beats; a clock in seconds."""
         self._clock = clock
         self._stalls: list[tuple[float, float]] = []  # (begin, end) seconds
