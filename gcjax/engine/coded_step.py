@@ -195,7 +195,7 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
 
     def chunk_loss_and_aux(params: Any, chunk: jax.Array, round_inputs: RoundInputs) -> tuple[jax.Array, tuple[()]]:
         """The loss of chunk number `chunk`; there is no aux."""
-        return chunk_loss(task, params, chunk, round_inputs), ()
+        return chunk_loss(task, round_inputs)(params, chunk), ()
 
     def weighted_chunk_loss(
         params: Any, chunk_numbers: jax.Array, weights: jax.Array, round_inputs: RoundInputs

@@ -221,11 +221,7 @@ def messages_and_loss_of_round(task: Task, code: GradientCode, spread: Spread) -
         """float[M, ceil(d/L)] and float[K], the messages of one worker and the mean losses of its chunks."""
         params, round_inputs = shared
         chunk_of_slot, encode = chunks_and_encode  # [K], -1 pads, where coefficients are 0; and [M, K, L]
-
-        def loss(params: Any, chunk: jax.Array) -> jax.Array:
-            """float[]: of chunk number `chunk`."""
-            return chunk_loss(task, params, chunk, round_inputs)
-
+        loss = chunk_loss(task, round_inputs)
         messages, losses = worker_messages(loss, params, chunk_of_slot.clip(0)[None], encode[None])  # of one worker
         return messages[0], losses[0]
 

@@ -254,9 +254,9 @@ def chunk_batch(task: Task, round_inputs: RoundInputs, chunk: jax.Array) -> tupl
     return task.chunk_batch(round_inputs.data, round_inputs.rng_key, chunk, round_inputs.round), key
 
 
-def chunk_loss(task: Task, params: Any, chunk: jax.Array, round_inputs: RoundInputs) -> jax.Array:
-    """float[]: the task's loss on the batch of a chunk."""
-    return task.loss(params, *chunk_batch(task, round_inputs, chunk))
+def chunk_loss(task: Task, round_inputs: RoundInputs) -> Callable[[Any, jax.Array], jax.Array]:
+    """`(params, chunk) -> float[]`: the task's loss on the batch of a chunk in a round."""
+    return lambda params, chunk: task.loss(params, *chunk_batch(task, round_inputs, chunk))
 
 
 def estimate_on_one_device(task: Task, code: GradientCode) -> Estimate:
@@ -288,15 +288,10 @@ def streamed_estimate(task: Task, code: GradientCode) -> Estimate:
 
     def estimate(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
         """(gradient sum, mean loss) that the coding decodes; batches are drawn from `round_inputs`."""
-
-        def loss(params: Any, chunk: jax.Array) -> jax.Array:
-            """float[]: of chunk number `chunk`."""
-            return chunk_loss(task, params, chunk, round_inputs)
-
         chunks_of_worker, coding, _ = used_rows(code, coding)  # rows of the code that this round uses
         chunk_of_slot = chunks_of_worker.clip(0)  # [W, K]; -1 pads, where coefficients are 0
         # [W, M, ceil(d / L)], and [W, K]
-        messages, losses = worker_messages(loss, params, chunk_of_slot, coding.encode)
+        messages, losses = worker_messages(chunk_loss(task, round_inputs), params, chunk_of_slot, coding.encode)
         weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
         gradient_sum = gradient_from_blocks(decoded_blocks(coding.decode, messages), params)
         return gradient_sum, mean_from_sums((losses * weights).sum(), weights.sum())
