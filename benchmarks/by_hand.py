@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from benchmarks.engine import run_params
 from benchmarks.timing import KEY, Row, alternate, ratio
-from gcjax import engine, protocols, stragglers, tasks
+from gcjax import protocols, stragglers, tasks
 from gcjax._shared_loops import read_first
 from gcjax.stragglers import Network
 
@@ -33,7 +34,8 @@ def by_hand() -> list[Row]:
     durations = stragglers.sample_durations(stragglers.exponential(), KEY, _NUM_UNITS, _NUM_WORKERS)
     rows = []
     for name, (protocol, loop) in loops().items():
-        run_seconds, loop_seconds = alternate(partial(run_params, task, protocol, durations), loop(task, durations))
+        run = partial(run_params, task, protocol, OPTIMIZER, durations)
+        run_seconds, loop_seconds = alternate(run, loop(task, durations))
         cost = 1 / ratio(run_seconds, loop_seconds)
         run_milliseconds, loop_milliseconds = (1e3 * statistics.median(s) for s in (run_seconds, loop_seconds))
         rows.append(
@@ -58,12 +60,7 @@ def loops() -> dict[str, tuple[protocols.Protocol, Loop]]:
     }
 
 
-def run_params(task: tasks.Task, protocol: protocols.Protocol, durations: jax.Array) -> Any:
-    """The parameters at the end of a run, which is evaluated at its beginning and end."""
-    return engine.run(task, protocol, _OPTIMIZER, durations, rng_key=KEY, eval_every=10**6).params
-
-
-_OPTIMIZER = optax.sgd(_LEARNING_RATE)  # one object: another one would be compiled for again
+OPTIMIZER = optax.sgd(_LEARNING_RATE)  # one object: another one would be compiled for again
 
 
 def _gradient(task: tasks.Task, data: Any, params: Any, worker: jax.Array, unit: jax.Array) -> Any:

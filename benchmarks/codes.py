@@ -79,10 +79,7 @@ def roofline() -> list[Row]:
         estimate_bytes = BYTES_OF_FLOAT * gradient_size
         bytes_moved = gradients.nbytes + 2 * message_bytes + 2 * estimate_bytes
         bytes_moved_by_scaling = 2 * scaled_array.nbytes
-        share = statistics.median(
-            bytes_moved / bytes_moved_by_scaling * scaling / coding
-            for coding, scaling in zip(coding_seconds, scaling_seconds, strict=True)
-        )
+        share = bytes_moved / bytes_moved_by_scaling * ratio(coding_seconds, scaling_seconds)
         bandwidth = bytes_moved_by_scaling * repeats / statistics.median(scaling_seconds)
         milliseconds = 1000 * statistics.median(coding_seconds) / repeats
         note = f"{milliseconds:.2g} ms for {bytes_moved / 1e9:.2f} GB; {bandwidth / 1e9:.0f} GB/s"

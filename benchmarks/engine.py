@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,7 @@ def asp_commits() -> list[Row]:
     schedule = protocol(durations)
     num_commits = int(np.isfinite(schedule.time).sum())
     plain_sgd = plain_sgd_run(task, optimizer, num_workers, num_commits)
-
-    def run_asp() -> Any:
-        return engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=10**6).params
-
-    asp_seconds, sgd_seconds = alternate(run_asp, plain_sgd)
+    asp_seconds, sgd_seconds = alternate(partial(run_params, task, protocol, optimizer, durations), plain_sgd)
     relative_speed = ratio(asp_seconds, sgd_seconds)
     asp_rate = num_commits / statistics.median(asp_seconds)
     sgd_rate = num_commits / statistics.median(sgd_seconds)
@@ -47,6 +44,13 @@ def asp_commits() -> list[Row]:
             peer="plain SGD in a scan, with optax",
         )
     ]
+
+
+def run_params(
+    task: tasks.Task, protocol: protocols.Protocol, optimizer: optax.GradientTransformation, durations: jax.Array
+) -> Any:
+    """The parameters at the end of a run, which is evaluated at its beginning and end."""
+    return engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=10**6).params
 
 
 def plain_sgd_run(
@@ -89,9 +93,7 @@ def bsp_rounds() -> list[Row]:
 
         return jax.lax.scan(sgd_round, params, jnp.arange(num_rounds))
 
-    def run_bsp() -> Any:
-        return engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=10**6).params
-
+    run_bsp = partial(run_params, task, protocol, optimizer, durations)
     bsp_seconds, plain_seconds = alternate(run_bsp, lambda: plain_rounds(task.data, params))
     cost = 1 / ratio(bsp_seconds, plain_seconds)
     bsp_rate = num_rounds / statistics.median(bsp_seconds)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.engine import plain_sgd_run
+from benchmarks.engine import plain_sgd_run, run_params
 from benchmarks.timing import KEY, Row, alternate, ratio
 from gcjax import codes, compiler_options, engine, memory, protocols, stragglers, tasks
 from gcjax.protocols import Protocol
@@ -310,13 +310,10 @@ def python_loop() -> list[Row]:
             heapq.heappush(queue, (finish_time, worker, next_unit, params))
 
     protocol = protocols.asp()
-
-    def run_params() -> Any:
-        return engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=NEVER).params
-
     num_commits = int(np.isfinite(protocol(durations).time).sum())
     plain_sgd = plain_sgd_run(task, optimizer, NUM_WORKERS, num_commits)
-    run_seconds, loop_seconds, sgd_seconds = alternate(run_params, run_python_loop, plain_sgd, repeats=5)
+    run = partial(run_params, task, protocol, optimizer, durations)
+    run_seconds, loop_seconds, sgd_seconds = alternate(run, run_python_loop, plain_sgd, repeats=5)
     speedup, most_speedup = ratio(run_seconds, loop_seconds), ratio(sgd_seconds, loop_seconds)
     return [
         Row(

@@ -8,7 +8,7 @@ import statistics
 import jax
 import numpy as np
 
-from benchmarks.timing import KEY, Row, alternate
+from benchmarks.timing import KEY, Row, alternate, ratio
 from gcjax import stragglers
 
 _NUM_STEPS, _NUM_WORKERS = 10_000, 10_000
@@ -26,9 +26,7 @@ def replays() -> list[Row]:
         lambda: trace[random_steps],
         repeats=5,
     )
-    share = statistics.median(
-        replaying / copying for replaying, copying in zip(replaying_seconds, copying_seconds, strict=True)
-    )
+    share = ratio(copying_seconds, replaying_seconds)
     replaying_median, copying_median = statistics.median(replaying_seconds), statistics.median(copying_seconds)
     trace_mebibytes = trace.nbytes / 2**20
     return [

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from benchmarks.timing import Row, json_of_child, peak_mebibytes
+from benchmarks.timing import Row, json_of_child, peak_mebibytes, ratio
 
 _NUM_RANKS, _NUM_STAGES, _NUM_STEPS = 64, 4, 500
 _OPERATIONS = {"forward-compute": 20, "backward-compute": 20, "forward-send": 10, "forward-recv": 10,
@@ -46,9 +46,7 @@ def traces() -> list[Row]:
 def _share_row(quantity: str, figure: str, unit: str, results: list[dict[str, Any]]) -> Row:
     """The median over repetitions of one figure of describing over that of the group-by."""
     describe_figures, pandas_figures = ([result[name][figure] for result in results] for name in ("describe", "pandas"))
-    share = statistics.median(
-        describing / grouping for describing, grouping in zip(describe_figures, pandas_figures, strict=True)
-    )
+    share = ratio(pandas_figures, describe_figures)
     return Row(
         what=f"describing 10^7 operations over a group-by, {quantity}",
         value=f"{share:.2f}",
