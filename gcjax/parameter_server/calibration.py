@@ -85,9 +85,8 @@ def calibration(run: LiveRun) -> Calibration:
     # These are float[T, W]. A unit's `start` is when the server began to deal with what led to it, a push as a rule.
     # bool[T, W]: units after which a push was sent, and those before which parameters or an order were received.
     precedes_send = np.isfinite(schedule.send_start) & np.isfinite(schedule.finish)
-    follows_receive = np.isfinite(schedule.compute_start) & (
-        np.roll(precedes_send, 1, axis=0) | _is_row_0(precedes_send)
-    )
+    follows_push = np.pad(precedes_send[:-1], ((1, 0), (0, 0)), constant_values=True)  # a first unit has nothing before
+    follows_receive = np.isfinite(schedule.compute_start) & follows_push
     if stops.kind.size:  # a turn can go on after its push
         follows_receive = np.isfinite(schedule.compute_start) & (schedule.start < schedule.compute_start)
     without_push = np.flatnonzero(~precedes_send.any(axis=0))
@@ -212,11 +211,6 @@ def _latency(small_messages: MessageTimes, num_workers: int) -> np.ndarray | Non
 def _median(values: np.ndarray) -> float | None:
     """The median; None of nothing."""
     return float(np.median(values)) if values.size else None
-
-
-def _is_row_0(values: np.ndarray) -> np.ndarray:
-    """bool[T, W]: true in the first row."""
-    return np.broadcast_to((np.arange(values.shape[0]) == 0)[:, None], values.shape)
 
 
 def _medians(values: np.ndarray, is_counted: np.ndarray) -> np.ndarray:

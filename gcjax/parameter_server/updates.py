@@ -51,11 +51,8 @@ class Updates:
         local = protocol.local
         self._optimizer = server_optimizer(protocol, optimizer)
         self._gradient_sign = 1.0 if local is None else -1.0  # of a change: an optimizer steps against its gradient
-        self._weight, self._joins_pushes_of_worker, self._num_workers = (
-            rule.weight,
-            rule.one_contribution_per_worker,
-            num_workers,
-        )
+        self._weight, self._num_workers = rule.weight, num_workers
+        self._joins_pushes_of_worker = rule.one_contribution_per_worker
         self.params = params
         self.opt_state = jax.jit(self._optimizer.init)(params)
         self.layout = wire.layout_of(params)

@@ -64,7 +64,7 @@ class WorkerTurns:
     def __init__(
         self,
         connection: Connection,
-        inbox: "Inbox",
+        inbox: Inbox,
         program: Program,
         layout: wire.Layout,
         clock_offset: float,
