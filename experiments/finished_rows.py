@@ -1,6 +1,5 @@
 """Rows of runs that are done, kept until the whole experiment is, so that no run is repeated after a break."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ def write_row(file: Path, row: Row, identity: str) -> None:
     """Writes a row, in process 0, with `identity`, the text of all that it depends on, and their digest."""
     if processes.is_first():
         file.parent.mkdir(parents=True, exist_ok=True)
-        body = {"identity": identity, "row": row}
-        files.write_text(file, json.dumps({"body": body, "sha256": _digest(body)}) + "\n")
+        files.write_text(file, json.dumps(files.with_digest({"identity": identity, "row": row})) + "\n")
 
 
 def stored_row(file: Path, identity: str) -> Row | None:
@@ -31,15 +29,5 @@ def stored_row(file: Path, identity: str) -> Row | None:
 
 def _intact_row(file: Path, identity: str) -> Row | None:
     """The row in a file; None if there is none, it is damaged, or depends on something else than `identity` says."""
-    try:
-        content = json.loads(file.read_bytes())
-        body, digest = content["body"], content["sha256"]
-        is_intact = digest == _digest(body)
-        is_of_this_run = body["identity"] == identity
-    except (OSError, ValueError, KeyError, TypeError):  # missing, no text, no JSON, or other JSON
-        return None
-    return body["row"] if is_intact and is_of_this_run else None
-
-
-def _digest(body: Any) -> str:
-    return hashlib.sha256(json.dumps(body).encode()).hexdigest()
+    body = files.intact_body(file)
+    return None if body is None or body["identity"] != identity else body["row"]

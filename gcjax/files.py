@@ -4,6 +4,7 @@ Each is written under another name in the same folder, and then renamed.
 """
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,6 +65,20 @@ def sha256(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def with_digest(body: Any) -> dict[str, Any]:
+    """JSON as it is written with the SHA-256 of its text, by which `intact_body` notices a change."""
+    return {"body": body, "sha256": hashlib.sha256(json.dumps(body).encode()).hexdigest()}
+
+
+def intact_body(path: Path) -> Any | None:
+    """What a file of JSON that `with_digest` made has; None if there is no such file, or it was changed."""
+    try:
+        content = json.loads(path.read_bytes())
+        return content["body"] if content == with_digest(content["body"]) else None
+    except (OSError, ValueError, KeyError, TypeError):  # missing, not text, not JSON, or other JSON
+        return None
 
 
 def write_table(path: str | Path, columns: Any) -> None:

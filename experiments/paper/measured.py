@@ -5,7 +5,6 @@ Whoever has them gives their paths; what is written names files without folders,
 Letters: T steps, W workers.
 """
 
-import hashlib
 import json
 import multiprocessing
 import shlex
@@ -65,7 +64,7 @@ def ensure(name: str, paths: Mapping[str, str], runs: Path, mode: str) -> Path:
     """
     result_file = runs / mode / f"{name}.result.json"
     command = _command(name, paths, mode)
-    digests = {job: hashlib.sha256(Path(file).read_bytes()).hexdigest() for job, file in paths.items()}
+    digests = {job: files.sha256(Path(file)) for job, file in paths.items()}
     if result_file.exists():
         old_provenance = json.loads(result_file.read_text())["provenance"]
         if (old_provenance["command"], old_provenance["files"]) == (command, digests):

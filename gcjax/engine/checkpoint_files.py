@@ -8,7 +8,6 @@ many tracebacks and no word on the file.
 Orbax is imported here, and this module by the first use of a checkpoint.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,7 +38,7 @@ class _SealingHandler(ocp.StandardCheckpointHandler):
         folder = Path(directory)
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         digests = {str(path.relative_to(folder)): files.sha256(path) for path in paths}
-        (folder / DIGESTS).write_text(json.dumps(_with_digest(digests)))
+        (folder / DIGESTS).write_text(json.dumps(files.with_digest(digests)))
 
 
 def open_manager(folder: Path, keep: int) -> ocp.CheckpointManager:
@@ -60,7 +59,7 @@ def open_manager(folder: Path, keep: int) -> ocp.CheckpointManager:
 
 def save(manager: ocp.CheckpointManager, step: int, record: dict[str, Any], arrays: Sequence[jax.Array]) -> None:
     """Starts to write a checkpoint, JSON and arrays, in the background. Every process must call."""
-    save_arguments = {RECORD: ocp.args.JsonSave(_with_digest(record))}
+    save_arguments = {RECORD: ocp.args.JsonSave(files.with_digest(record))}
     arrays_by_name = _nonempty_leaves(arrays)
     if arrays_by_name:
         save_arguments[ARRAYS] = ocp.args.StandardSave(arrays_by_name)
@@ -117,23 +116,14 @@ def _check_files(folder: Path) -> None:
             raise DamagedError(f"the file {folder / name} has changed since it was written")
 
 
-def _with_digest(body: dict[str, Any]) -> dict[str, Any]:
-    """The JSON as it is written, with the SHA-256 of its text."""
-    return {"body": body, "sha256": hashlib.sha256(json.dumps(body).encode()).hexdigest()}
-
-
 def _read_intact(file: Path) -> dict[str, Any]:
-    """The JSON in a file that `_with_digest` made. Raises `DamagedError` if the file is missing or was changed."""
+    """The JSON in a file that `with_digest` made. Raises `DamagedError` if the file is missing or was changed."""
     if not file.is_file():
         raise DamagedError(f"the file {file} is missing")
-    try:
-        content = json.loads(file.read_bytes())
-        is_intact = content == _with_digest(content["body"])
-    except (ValueError, KeyError, TypeError):  # not text, not JSON, or other JSON
-        is_intact = False
-    if not is_intact:
+    body: dict[str, Any] | None = files.intact_body(file)
+    if body is None:
         raise DamagedError(f"the file {file} has changed since it was written")
-    return content["body"]
+    return body
 
 
 def _on_all_processes(function: Callable[[], T]) -> T:
