@@ -112,10 +112,15 @@ def resumable_or_new_folder(path: str | Path) -> Path:
     with os_errors_as_value_error(folder):
         if (folder / CHECKPOINTS).is_dir():
             return folder
-        is_finished = (folder / "run.json").exists()
+        is_finished = (folder / seal.RUN_JSON).exists()
     if is_finished:
         raise ValueError(f"The run in {folder} is finished, so there is nothing to resume.")
     return make_empty_folder(folder)
+
+
+def is_comparison(folder: Path) -> bool:
+    """Whether the run in a folder is a comparison, of which it has `Results`; other experiments have a summary only."""
+    return (folder / METRICS_FILE).is_file()
 
 
 def is_resumable(folder: Path) -> bool:

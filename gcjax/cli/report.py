@@ -43,8 +43,7 @@ def _rebuild_report(folder: Path) -> None:
     from gcjax import analysis, progress, tables
     from gcjax.analysis import seal
 
-    is_comparison, has_summary = (folder / "metrics.parquet").exists(), (folder / "summary.md").exists()
-    if has_summary and not is_comparison:
+    if (folder / "summary.md").exists() and not analysis.store.is_comparison(folder):
         seal.read(folder, rebuilt_files=(analysis.store.PAGE_FILE,))  # raises for a damaged file
         progress.console().print(tables.rich_page((folder / "summary.md").read_text()))
         return

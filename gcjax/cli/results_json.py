@@ -7,7 +7,7 @@ import numpy as np
 
 from gcjax import analysis, tables
 from gcjax.analysis import summary
-from gcjax.analysis.store import Results
+from gcjax.analysis.store import Results, is_comparison
 
 _MEAN_COLUMNS = ("computing", "communicating", "waiting", "mean_staleness", "chunks", "numbers")
 
@@ -15,7 +15,7 @@ _MEAN_COLUMNS = ("computing", "communicating", "waiting", "mean_staleness", "chu
 def folder_json(folder: Path) -> dict[str, Any]:
     """The folder, its files, the rows of `summary.md` as text, and for a comparison the numbers of each scheme."""
     summary_page = folder / "summary.md"
-    results = analysis.load(folder) if (folder / "metrics.parquet").is_file() else None  # of a comparison
+    results = analysis.load(folder) if is_comparison(folder) else None
     files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     visible_files = [path for path in files if not any(part.startswith(".") for part in path.parts)]
     return {

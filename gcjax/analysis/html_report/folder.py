@@ -10,7 +10,7 @@ from gcjax.analysis.html_report import figures, sections
 from gcjax.analysis.html_report.blocks import Section
 from gcjax.analysis.html_report.page import page
 from gcjax.analysis.html_report.verdict import verdict
-from gcjax.analysis.store import PAGE_FILE, TIMELINE_FILE, load
+from gcjax.analysis.store import PAGE_FILE, TIMELINE_FILE, is_comparison, load
 from gcjax.analysis.timelines import folder as timelines
 
 
@@ -36,8 +36,7 @@ def write_html(folder: str | Path, path: str | Path | None = None) -> Path:
     belongs_to_run = page_path.resolve() == (folder / PAGE_FILE).resolve()
     if not belongs_to_run:
         seal.check_not_of_run(folder, page_path)
-    is_comparison = (folder / "metrics.parquet").is_file()
-    page_html = _comparison_page(folder) if is_comparison else _summary_page(folder)
+    page_html = _comparison_page(folder) if is_comparison(folder) else _summary_page(folder)
     with seal.rewriting(folder, (PAGE_FILE,)) if belongs_to_run else contextlib.nullcontext():
         files.write_text(page_path, page_html)
     return page_path

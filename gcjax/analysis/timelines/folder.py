@@ -10,6 +10,7 @@ from gcjax import _validate
 from gcjax.analysis import seal
 from gcjax.analysis.store import (
     COMMITS_FILE,
+    METRICS_FILE,
     PAGE_FILE,
     REPORT_FILES,
     TIMELINE_FILE,
@@ -39,7 +40,7 @@ def activities(folder: Path, *, schemes: Sequence[str] = ()) -> list[Activity]:
             f"A folder with {TIMELINE_FILE} is needed, as experiments write that compare schemes; {folder} has none."
         )
     units, commits = table_columns(folder / TIMELINE_FILE), table_columns_or_none(folder / COMMITS_FILE)
-    metrics = table_columns_or_none(folder / "metrics.parquet")
+    metrics = table_columns_or_none(folder / METRICS_FILE)
     facts = seal.read(folder, rebuilt_files=(*REPORT_FILES, PAGE_FILE))
     all_schemes = list(dict.fromkeys(units["scheme"].tolist()))
     chosen_schemes = [_validate.choice("scheme", scheme, all_schemes) for scheme in schemes] or all_schemes
