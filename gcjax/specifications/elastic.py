@@ -18,6 +18,7 @@ from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import COMMIT, SEND, STEP, Event
 from gcjax.specifications.rounds import adds_one_unit
+from gcjax.wording import counted
 
 
 class Exchanges(NamedTuple):
@@ -50,7 +51,7 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
     """
     check_num_workers(num_workers)
     steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    zero, units = zeros(num_workers), f"{steps} unit{'s' if steps > 1 else ''}"
+    zero, units = zeros(num_workers), counted(steps, "unit")
     one_value, two_values = zero + 1, zero + 2
     program = _Exchange(num_workers, steps)
     unit = Action("unit", program.unit, event=STEP, matches=adds_one_unit)

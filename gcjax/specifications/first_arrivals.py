@@ -12,6 +12,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Specification, check_num_workers
 from gcjax.specifications.rounds import specification_of_rounds
+from gcjax.wording import counted
 
 
 @comparable
@@ -85,7 +86,7 @@ def _cancelling_with_members(
     contents = (
         f"one gradient each of {num_contributions} workers"
         if one_push_per_worker
-        else f"{num_contributions} gradient{'s' if num_contributions > 1 else ''}"
+        else counted(num_contributions, "gradient")
     )
     return specification_of_rounds(
         f"{name}({num_workers} workers, takes {num_contributions})",

@@ -27,6 +27,7 @@ from gcjax.specifications.rounds import (
     counted_from_newest,
     is_commit,
 )
+from gcjax.wording import counted
 
 
 class Arrivals(NamedTuple):
@@ -150,7 +151,7 @@ def _specification_without_cancelling(
     check_num_contributions(num_workers, num_contributions, one_push_per_worker)
     may_wait = may_wait or one_push_per_worker
     program = _Program(num_contributions, one_push_per_worker, may_wait, units_per_push)
-    contents = f"{num_contributions} gradient{'s' if num_contributions > 1 else ''}"
+    contents = counted(num_contributions, "gradient")
     if one_push_per_worker:
         contents = f"one gradient each of {num_contributions} workers, who then read a newer version"
     elif units_per_push > 1:

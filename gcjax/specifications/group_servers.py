@@ -21,6 +21,7 @@ from gcjax.specifications.decodable_rounds import Decodable
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 from gcjax.specifications.group_states import Groups, states_before_events
 from gcjax.specifications.rounds import adds_one_unit
+from gcjax.wording import counted
 
 
 class Grouping(NamedTuple):
@@ -59,7 +60,7 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
     one_value, two_values = zero_per_worker + 1, zero_per_worker + 2
     program, steps = _Program(num_workers, grouping), grouping.num_local_steps
     unit = Action("unit", program.unit, event=UNIT, matches=adds_one_unit)
-    contents = "work" if grouping.any_num_steps else f"{steps} unit{'s' if steps > 1 else ''} of each member"
+    contents = "work" if grouping.any_num_steps else f"{counted(steps, 'unit')} of each member"
     contents = "what its group's code decodes" if grouping.codes else contents
     return Specification(
         name,

@@ -18,6 +18,7 @@ from gcjax.specifications.base import Action, Numbers, Role, Specification, chec
 from gcjax.specifications.events import COMMIT, UNIT, Event
 from gcjax.specifications.groups import contiguous_groups
 from gcjax.specifications.rounds import adds_one_unit, begin_action
+from gcjax.wording import counted
 
 
 class GroupVersions(NamedTuple):
@@ -80,7 +81,7 @@ def halos(
     )
     commit = Action("commit", program.commit, COMMIT, program.commits_units_of_group, actor=program.server_of_event)
     changed_by_commits = ("version", "made_version", "merged_version", "pending_units")
-    steps = "a step or more" if dynamic else f"{num_local_steps} step{'s' if num_local_steps > 1 else ''}"
+    steps = "a step or more" if dynamic else counted(num_local_steps, "step")
     return Specification(
         f"halos({num_workers} workers, {program.num_groups} groups, {steps}, K={num_contributions})",
         num_workers,

@@ -17,6 +17,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.specifications.base import Action, Role, Specification, check_num_workers
 from gcjax.specifications.events import COMMIT, MESSAGE, SEND, Event
+from gcjax.wording import counted
 
 
 class SequentialCode(NamedTuple):
@@ -130,7 +131,7 @@ def sequential_specification(name: str, initial_state: Any, code: SequentialCode
             (answer,),
             rule=lambda before, after, worker: (before.num_answers[worker] == 0) & (after.num_answers[worker] == 1),
         ),
-        claim=f"every job can be decoded {delay} round{'s' if delay > 1 else ''} after it began",
+        claim=f"every job can be decoded {counted(delay, 'round')} after it began",
         server=Role.of_servers(state_type, state_type._fields, (end_without_commit, end_with_commit), code.server_rule),
         num_servers=1,
         step_property=code.step_property,
