@@ -141,6 +141,8 @@ def _squares_of_first(table: np.ndarray, right_side: np.ndarray, workers: np.nda
 
     `table`: float64[W, W], positive definite; `right_side`: float64[W, L]; `workers`: int[n].
     """
+    if not workers.size:  # LAPACK, as SciPy before 1.14 calls it, takes no system of nothing
+        return np.zeros(1)
     factor = np.linalg.cholesky(table[workers][:, workers])
     solution = scipy.linalg.solve_triangular(factor, right_side[workers], lower=True, check_finite=False)
     return np.concatenate([[0.0], np.cumsum(np.sum(solution**2, axis=1))])

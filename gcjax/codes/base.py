@@ -4,6 +4,7 @@ Letters: W workers, N chunks, K chunks a worker holds, R holders of a chunk, L b
 M messages a worker sends.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -231,9 +232,9 @@ def residual(assignment: Assignment, encode: jax.Array, decode: jax.Array) -> ja
     return jnp.sqrt(jnp.sum(error**2))
 
 
-def norm_of_exact_sum(num_chunks: int, num_blocks: int) -> np.float64:
+def norm_of_exact_sum(num_chunks: int, num_blocks: int) -> float:
     """sqrt(N L), the Frobenius norm of `1 ⊗ I_L`, which an exact decode gives: also the residual if nothing came."""
-    return np.sqrt(np.float64(num_chunks * num_blocks))
+    return math.sqrt(num_chunks * num_blocks)
 
 
 def check_progress(assignment: Assignment, progress: Any) -> jax.Array:

@@ -367,6 +367,17 @@ def test_what_was_asked_for_at_the_moment_of_a_commit_may_be_read_after_it():
     assert kept, kept
 
 
+@pytest.mark.parametrize("eager", [False, True])
+def test_who_computes_while_it_sends_begins_with_the_answer_also_late_in_float32(eager):
+    """Times are exact here, but what rounding may do to them is more than a unit lasts."""
+    protocol = protocols.worker_busy(overlap=True, eager=eager, trigger=0 if eager else None)
+    network = Network(upload=0.5, download=0.125)
+    record = protocol(np.array([[1e5]] + [[1.0]] * 4, np.float32), network)
+    assert record.start[1, 0] < record.time[0] and record.read[1, 0] == 1
+    kept = check(record, protocol.specification(1))
+    assert kept, kept
+
+
 def test_a_round_that_cannot_be_decoded_is_caught():
     found = schedule("coded")
     for place in contributions(found):

@@ -136,7 +136,7 @@ def conditioning(
     )
 
 
-def max_exact_residual(num_chunks: int, num_blocks: int) -> np.float64:
+def max_exact_residual(num_chunks: int, num_blocks: int) -> float:
     """The residual, a thousandth of the norm of the exact sum, below which it is taken for the rounding of a code."""
     return 1e-3 * norm_of_exact_sum(num_chunks, num_blocks)
 

@@ -314,7 +314,7 @@ def _residual_bound(code: GradientCode, rule: DeadlineRule, max_residual: float 
     Raises:
       ValueError: if even the full work of all workers leaves a larger residual, so that no round could end.
     """
-    residual_without_messages = float(norm_of_exact_sum(code.assignment.num_chunks, code.num_blocks))
+    residual_without_messages = norm_of_exact_sum(code.assignment.num_chunks, code.num_blocks)
     default_bound = 0.0 if rule.exact else residual_without_messages / 2
     wanted_bound = default_bound if max_residual is None else float(max_residual)
     residual_bound = max(wanted_bound, deadlines.ZERO_RESIDUAL)

@@ -42,7 +42,11 @@ def begin_columns(
     worker, unit, commit = committed.worker[first_row], committed.unit[first_row], committed.commit[first_row]
     version = np.asarray(record.read[committed.unit[last_row], committed.worker[last_row]])  # for the last unit
     last_message, start = last_arrival(record, worker, unit), record.start[unit, worker]
-    time = np.where(last_message <= latest_equal(start), start, last_message)
+    commit_before = committed.commit[first_row - 1]  # of the worker's push before; means nothing for its first begin
+    # Who computes while it sends has started before its message was in a commit; up to rounding nobody else has.
+    starts_after_commit = ~_has_pushed_before(committed, first_row) | (np.asarray(record.time)[commit_before] <= start)
+    is_one_moment = starts_after_commit & (last_message <= latest_equal(start))
+    time = np.where(is_one_moment, start, np.maximum(start, last_message))
     begins = {
         "kind": KINDS.index(BEGIN),
         "time": time,
@@ -58,7 +62,6 @@ def begin_columns(
     }
     is_ambiguous = time == _ambiguous_begin_times(record, committed)[version.clip(0, record.time.size)]
     is_ambiguous |= _is_replaced_at_moment(record, time, version, also_made=not before_commits)
-    commit_before = committed.commit[first_row - 1]  # of the worker's push before; means nothing for its first begin
     precedes_commit = is_ambiguous & (version == commit_before)
     if before_commits:  # other groups may have made commits since that version
         precedes_commit |= (version <= commit_before) & (time == np.asarray(record.time)[commit_before])
@@ -193,13 +196,20 @@ def _clipped_to_own_pushes(
         push_position = position_of_event[first_push : first_push + committed.unit.size]
     else:  # commits only: each is the push of one worker
         push_position = position_of_event[first_event_of_kind[COMMIT] + committed.commit]
-    # That of the row before; of row -1, the last, for row 0, which is a first begin: see `has_pushed_before`.
+    # That of the row before; of row -1, the last, for row 0, which is a first begin: see `_has_pushed_before`.
     previous_position = push_position[first_row - 1]
     if COMMIT in columns_by_kind:
         position_of_its_commit = position_of_event[first_event_of_kind[COMMIT] + committed.commit[first_row - 1]]
         commit_follows = (position_of_its_commit == previous_position + 1) & follows_commit
         previous_position = previous_position + commit_follows
-    is_same_worker = committed.worker[first_row[1:]] == committed.worker[first_row[:-1]]
-    has_pushed_before = np.append(False, is_same_worker)[: first_row.size]
-    min_position = np.where(has_pushed_before, previous_position + 1, 0)
+    min_position = np.where(_has_pushed_before(committed, first_row), previous_position + 1, 0)
     return np.minimum(np.maximum(begin_position, min_position), push_position[first_row])
+
+
+def _has_pushed_before(committed: CommittedUnits, first_row: np.ndarray) -> np.ndarray:
+    """bool[begins]: whether the worker of each begin has pushed before it: not at its first begin.
+
+    `first_row` is the first unit of each begin, as an index into `committed`.
+    """
+    is_same_worker = committed.worker[first_row[1:]] == committed.worker[first_row[:-1]]
+    return np.append(False, is_same_worker)[: first_row.size]
