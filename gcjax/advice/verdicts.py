@@ -4,9 +4,12 @@ from collections.abc import Sequence
 
 from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Advice, Estimate, SchemeAdvice
 from gcjax.protocols import bsp
+from gcjax.wording import text_list
 
 LEAST_COST = 0.02
 """If stragglers cost less than this share of BSP's time, there is nothing to win back."""
+
+_MAX_TIED = 4  # that are named
 
 
 def verdict(advice: Advice) -> str:
@@ -45,7 +48,8 @@ def _other_gradients_sentence(advice: Advice) -> str:
     for name in (APPROXIMATE, STALE, LOCAL):
         rows = [row for row in advice.schemes if row.exactness == name]
         if rows and rows[0].won_back.low > 0:
-            best_of_class_texts.append(f"{rows[0].scheme.label} {share_text(rows[0].won_back)} ({name})")
+            best_row_text = f"{rows[0].scheme.label} {share_text(rows[0].won_back)}"
+            best_of_class_texts.append(f"{best_row_text} ({name}{_indistinguishable_text(rows)})")
     if not best_of_class_texts:
         return ""
     sentence = f"With other gradients: {', '.join(best_of_class_texts)}."
@@ -77,7 +81,7 @@ def _trained_sentence(advice: Advice) -> str:
 def _indistinguishable_text(rows: Sequence[SchemeAdvice]) -> str:
     """Which others cannot be told from the first, the fastest, as the end of a sentence; empty if there are none."""
     tied_labels = [row.scheme.label for row in rows[1:] if row.is_tied_in_class]
-    return f"; indistinguishable from it: {', '.join(tied_labels)}" if tied_labels else ""
+    return f"; indistinguishable from it: {text_list(tied_labels[:_MAX_TIED], len(tied_labels))}" if tied_labels else ""
 
 
 def share_text(estimate: Estimate) -> str:

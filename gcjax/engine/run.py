@@ -293,12 +293,12 @@ def _schedule_and_is_traced(
 
     `inputs_of_simulation` are the durations, the network and, if there are any, the absences.
     """
-    durations, *network_and_absences = inputs_of_simulation
-    simulation = protocol.simulation(*network_and_absences)
+    durations, network, *absences = inputs_of_simulation
+    simulation = protocol.simulation(network, *absences)
     if run is None:
         simulate = simulation if is_traced else partial(compiled_schedule, simulation)
         schedule = simulate(*inputs_of_simulation)
-        check_schedule(schedule, protocol, durations)
+        check_schedule(schedule, protocol, durations, *absences)
     else:
         schedule = run.schedule
         check_same_schedule(run, shapes_of_schedule(simulation, *inputs_of_simulation))

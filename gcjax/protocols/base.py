@@ -228,10 +228,11 @@ class Protocol:
           absences: when workers are away; never if None.
 
         Raises:
-          ValueError: for bad input, or if the units are used up before the first commit, or nobody does any work for
-            any commit, or times are so late that the durations' type cannot tell them apart, or the schedule breaks a
-            rule of schedules (under `jit` and `vmap`: its shapes and types only), or there are absences, and the event
-            queue does not simulate the protocol, or messages between servers of groups take time, and it would have to.
+          ValueError: for bad input, or if the units are used up before the first commit, or none ever happens though
+            nobody fails, or nobody does any work for any commit, or times are so late that the durations' type cannot
+            tell them apart, or the schedule breaks a rule of schedules (under `jit` and `vmap`: its shapes and types
+            only), or there are absences, and the event queue does not simulate the protocol, or messages between
+            servers of groups take time, and it would have to.
         """
         durations = _validate.durations(durations)
         network = checked_network(network, durations.shape[1])
@@ -239,7 +240,7 @@ class Protocol:
         simulation, inputs = self.simulation(network, absences), simulation_inputs(durations, network, absences)
         schedule = compiled_schedule(simulation, *inputs)
         try:
-            check_schedule(schedule, self, durations)
+            check_schedule(schedule, self, durations, absences)
         except ValueError:
             if _overflowed_buffer(schedule):
                 simulation(*inputs)  # not compiled, it raises the error that says what there was no room for

@@ -149,6 +149,14 @@ def test_the_verdict_names_the_best_of_each_class_and_what_needs_a_task(slow_wor
     assert "needs your task" in other and "ssp" not in other
 
 
+def test_the_verdict_names_who_cannot_be_told_from_the_best_of_a_class():
+    schemes = {"asp": protocols.asp(), "of one": protocols.k_batch_async(num_contributions=1)}
+    advice = advise(np.tile([1.0, 1.0, 1.0, 3.0], (64, 1)), schemes=schemes)
+    first, second = (row.scheme.label for row in advice.schemes if row.exactness == STALE)
+    assert f"With other gradients: {first} 9" in advice.verdict
+    assert f"(stale; indistinguishable from it: {second})" in advice.verdict
+
+
 def test_schemes_are_sorted_and_the_best_are_told_from_the_rest(slow_worker_advice):
     seconds = [row.seconds.value for row in slow_worker_advice.schemes]
     assert seconds == sorted(seconds)

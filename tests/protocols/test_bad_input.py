@@ -22,6 +22,12 @@ def fast(made):
     return made.replace(schedule=jax.jit(made.schedule, compiler_options=quick()))
 
 
+def waiting(ready):
+    """The protocol of a rule by which each message is a commit, of workers who may begin if ready."""
+    rule = P.simulation.Rule(ready=ready)
+    return P.Protocol(lambda durations, network: P.simulation.event_schedule(rule, durations, network))
+
+
 def regions(**options):
     """HALoS of two groups, with these parameters."""
     return P.halos(**{"groups": [[0, 1], [2]], "num_local_steps": 1, "num_contributions": 2} | options)
@@ -221,6 +227,10 @@ CALLS = {
     "too few units for a batch": (
         lambda: fast(P.k_batch_sync(num_contributions=100))(D),
         "some commit must happen; the 4 units sampled for each worker are used up before .*Sample more units",
+    ),
+    "a rule that waits for ever": (
+        lambda: waiting(lambda view: view.idle & (view.now > 0))(D),
+        "some commit must happen; nobody fails, and still the protocol waits for ever",
     ),
     "too few units for a while": (lambda: fast(P.anytime_minibatch(seconds=100.0))(D), "the 4 units sampled for each"),
     "rows of several lengths": (lambda: P.bsp()([[1.0, 2.0], [1.0]]), "units for each worker; got rows of several"),

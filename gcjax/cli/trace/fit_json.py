@@ -19,6 +19,7 @@ def fits_json(fits: Fits) -> dict[str, Any]:
         "is_relative": fits.is_relative,
         "draws": fits.num_draws,
         "measured": _statistics_json(fits.measured_statistics),
+        "slow": dict(zip(("fitted", "held_out"), fits.slow_probabilities, strict=True)),
         "times": [_fit_json(fit, fits) for fit in fits.duration_fits],
         "patterns": [_fit_json(fit, fits) for fit in fits.pattern_fits],
         "others": [_fit_json(fit, fits) for fit in fits.fits_without_likelihood],

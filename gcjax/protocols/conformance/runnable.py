@@ -11,12 +11,13 @@ import numpy as np
 from gcjax import _validate
 from gcjax.protocols.conformance.structure import check_resolution, check_shapes, check_structure
 from gcjax.protocols.schedule import Schedule
+from gcjax.stragglers.absences import Absences
 
 if TYPE_CHECKING:
     from gcjax.protocols.base import Protocol
 
 
-def check_schedule(schedule: Any, protocol: "Protocol", durations: jax.Array) -> None:
+def check_schedule(schedule: Any, protocol: "Protocol", durations: jax.Array, absences: Absences | None = None) -> None:
     """Raises an error if a protocol has not made a schedule of these durations `float[T, W]` that can be run.
 
     Shapes and types are checked always, what is in the arrays where it is known.
@@ -27,6 +28,22 @@ def check_schedule(schedule: Any, protocol: "Protocol", durations: jax.Array) ->
     check_resolution(schedule, durations)
     check_structure(schedule, protocol)
     check_work(schedule)
+    if absences is None and not _validate.is_traced(durations):
+        _check_commits_if_nobody_fails(schedule, durations)
+
+
+def _check_commits_if_nobody_fails(schedule: Schedule, durations: jax.Array) -> None:
+    """Raises an error if there is never a commit though no duration is inf: the protocol waits for ever.
+
+    A horizon of inf says that it comes to a halt before units run out.
+    """
+    if _validate.is_traced(schedule.time) or not np.isfinite(durations).all():
+        return
+    if not np.isfinite(schedule.time).any() and np.isinf(schedule.horizon):
+        raise ValueError(
+            "some commit must happen; nobody fails, and still the protocol waits for ever. Look at when it commits, "
+            "and at who may begin; gcjax.testing.check_protocol tries it on small cases."
+        )
 
 
 def check_work(schedule: Schedule) -> None:

@@ -208,6 +208,17 @@ def test_failed_workers_are_slow_also_where_most_have_failed():
     assert np.isnan(statistics_with_failures(np.full((3, 2), np.inf))[:2]).all()
 
 
+def test_held_out_steps_without_slow_units_are_told():
+    seconds = np.random.default_rng(0).uniform(0.9, 1.1, (60, 4))
+    seconds[10:20, 1] = 3.0
+    cautions = [
+        stragglers.fit(times, num_simulated_models=0).caution
+        for times in (seconds, np.concatenate([seconds[20:], seconds[:20]]), seconds[20:])
+    ]
+    assert cautions[0].startswith("Of the held-out times 0 % are slow, of the fitted ones 6 %: the ranking says little")
+    assert cautions[1:] == ["", ""]
+
+
 def with_range_of_slowdown(fits, low, high):
     """The fits, whose best model has S between these two, and for all other numbers what was measured."""
     simulated_range = tuple(fits.measured_statistics._replace(slowdown=value) for value in (low, high))

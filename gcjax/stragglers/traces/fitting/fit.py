@@ -89,7 +89,7 @@ def fit(
         len(seconds), _validate.single_number("held_out", held_out, above=True, maximum=1.0)
     )
     fitted_seconds = _valid_part(seconds[:num_fitted_steps], "fitted")
-    _valid_part(seconds[num_fitted_steps:], "held-out")
+    held_out_seconds = _valid_part(seconds[num_fitted_steps:], "held-out")
     finite_or_nan = np.where(np.isinf(fitted_seconds), np.nan, fitted_seconds)
     ranking = _Ranking(
         seconds,
@@ -116,7 +116,7 @@ def fit(
         ),
         pattern_fits=ranking.ranked_fits(pattern_candidates + burst_candidates, background_density=0.5),
         fits_without_likelihood=ranking.fits_without_likelihood(list(point_masses.candidates(finite_or_nan))),
-        not_fitted=_reasons_not_fitted(fitted_seconds, seconds[num_fitted_steps:]),
+        not_fitted=_reasons_not_fitted(fitted_seconds, held_out_seconds),
         measured_statistics=statistics_with_failures(seconds),
         workers=trace.workers,
         num_fitted_steps=num_fitted_steps,
@@ -125,6 +125,10 @@ def fit(
         is_relative=trace.is_relative,
         num_draws=simulations.num_draws(*seconds.shape),
         departures=departures(trace.compute, trace.steps, trace.workers),
+        slow_probabilities=(
+            statistics_with_failures(fitted_seconds).slow_probability,
+            statistics_with_failures(held_out_seconds).slow_probability,
+        ),
     )
 
 

@@ -1,5 +1,6 @@
 """What fitting gives: models in the order of how well they foretell what they have not seen."""
 
+import math
 from typing import NamedTuple
 
 from gcjax.stragglers.base import StragglerModel
@@ -12,6 +13,8 @@ _NO_DIFFERENCE = 1e-6
 """Nats for each time, below which a lead may be rounding."""
 _NO_RATIO = 1e-2
 """Statistics that differ by less than this share of them count as equal: tables show three digits."""
+_MIN_SLOW_UNITS, _FEW_SLOW_UNITS = 3, 0.2
+"""Where so many slow units are to be expected, and fewer than this share of them are there, they are too few."""
 
 
 class Fit(NamedTuple):
@@ -89,6 +92,7 @@ class Fits(NamedTuple):
       is_relative: whether a second is not one, but the median time, as in `Trace`.
       num_draws: how often each model that has simulated statistics was simulated.
       departures: (name of the worker, first step without a time) of each that has none from there on to the end.
+      slow_probabilities: P(slow) in the fitted steps, and in those held out.
     """
 
     duration_fits: tuple[Fit, ...]
@@ -103,6 +107,7 @@ class Fits(NamedTuple):
     is_relative: bool
     num_draws: int = 0
     departures: tuple[tuple[str, int], ...] = ()
+    slow_probabilities: tuple[float, float] = (math.nan, math.nan)
 
     @property
     def best(self) -> Fit:
@@ -122,10 +127,14 @@ class Fits(NamedTuple):
 
     @property
     def caution(self) -> str:
-        """A sentence, if the best model makes stragglers cost more or less than they did; empty if not, or not known.
+        """Why not to trust the ranking, or a study on the best model, in sentences; empty if nothing speaks against it.
 
-        So if S measured is outside of the range of S simulated.
+        That is S measured outside of the range of S simulated, and held-out steps with hardly any slow units.
         """
+        return " ".join(filter(None, [self._caution_on_slowdown(), self._caution_on_held_out_steps()]))
+
+    def _caution_on_slowdown(self) -> str:
+        """That the best model makes stragglers cost more or less than they did; empty if not, or not known."""
         if "slowdown" not in self.best.statistics_outside(self.measured_statistics):
             return ""
         assert self.best.simulated_range is not None
@@ -135,6 +144,17 @@ class Fits(NamedTuple):
             f"S, the slowest over the median, is {measured:.3g} in the trace, and {low:.3g} to {high:.3g} in "
             f"{self.num_draws} simulations of {self.best.name}: a study on this fit seems to "
             f"{'understate' if measured > high else 'overstate'} what stragglers cost."
+        )
+
+    def _caution_on_held_out_steps(self) -> str:
+        """That the held-out steps have far fewer slow units than those that were fitted; empty if not."""
+        fitted, held_out = self.slow_probabilities
+        expected_slow_units = fitted * self.num_held_out_steps * len(self.workers)
+        if not (expected_slow_units >= _MIN_SLOW_UNITS and held_out < fitted * _FEW_SLOW_UNITS):
+            return ""
+        return (
+            f"Of the held-out times {100 * held_out:.2g} % are slow, of the fitted ones {100 * fitted:.2g} %: the "
+            "ranking says little of who is slow, how long, and when."
         )
 
     @property
