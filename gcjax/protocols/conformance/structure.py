@@ -145,9 +145,15 @@ def _check_commits(schedule: "Schedule") -> int:
     """
     time, horizon = schedule.time, float(schedule.horizon)
     if np.isnan(horizon):
+        hint = "Raise num_contributions or num_commits of event_schedule."
+        if not np.isfinite(time).any():
+            hint = (
+                "There is no commit, and more messages wait for one than num_contributions: either `commits` of the "
+                "rule never becomes true, or num_contributions is too small."
+            )
         raise ValueError(
             "a schedule must have room for all its commits and their messages; this one has not (its horizon is NaN). "
-            "Raise num_contributions or num_commits of event_schedule."
+            + hint
         )
     if not (time >= 0).all():
         commit = int(np.argmin(time >= 0))

@@ -24,6 +24,7 @@ from gcjax.protocols.simulation.event_state import (
     with_ended_turns,
 )
 from gcjax.protocols.simulation.overlapping import with_units_under_way
+from gcjax.protocols.simulation.rule_checks import check_rule
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.simulation.shared_link import SharedQueue
 from gcjax.protocols.simulation.turn_queue import MAX_FEW_WORKERS
@@ -56,9 +57,10 @@ def event_schedule(
         where it has parameters of its own; otherwise it reads anew.
 
     Raises:
-      ValueError: if the server stops turns, or a commit takes more messages than the rule's `num_contributions` allows,
-        or there are more than E commits. Under `jit` the horizon is NaN in the last two cases, which the check of any
-        schedule refuses.
+      ValueError: if the server stops turns, or a function of the rule returns something else than `Rule` says, or
+        asks for the value of an array, as Python's `if` does; or a commit takes more messages than the rule's
+        `num_contributions` allows, or more wait for one, or there are more than E commits. Under `jit` the horizon is
+        NaN in the last three cases, which the check of any schedule refuses.
     """
     if rule.stop is not None:
         raise ValueError(
@@ -67,6 +69,7 @@ def event_schedule(
         )
     work = Work.of(durations)
     max_commits = work.num_units * work.num_workers if num_commits is None else num_commits
+    check_rule(rule, work.num_workers, max_commits, durations.dtype)
     queue = (Queue if network.server is None else SharedQueue)(rule, work, network)
     if absences is not None:
         absences = absences.validated(work.num_workers, durations.dtype)
@@ -125,7 +128,7 @@ def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: 
     if weight_is_number:
         return record
     staleness = jnp.arange(time.size, dtype=jnp.int32)[:, None] - record.version  # int32[E, C], in commits
-    weight = rule.weight(staleness, record.work.clip(0)).astype(time.dtype)  # of no work where -1 pads
+    weight = jnp.asarray(rule.weight(staleness, record.work.clip(0)), time.dtype)  # of no work where -1 pads
     return record._replace(weight=jnp.where(record.worker >= 0, weight, 0))
 
 
@@ -178,9 +181,17 @@ def _raise_no_room(turns: Turns, time: jax.Array, max_messages: int) -> NoReturn
     `time float[E + 1]` are the commits, one more than there is room for.
     """
     num_messages = int(_most_messages(turns))
-    if num_messages > max_messages:
+    if num_messages <= max_messages:
+        raise ValueError(f"num_commits must be at least the commits that there are; got {time.size - 1}.")
+    commit_happens = jnp.isfinite(time)[turns.commit.clip(0, time.size - 1)]  # bool[J, W], that of each message
+    num_messages_of_commits = int(_most_messages(turns._replace(commit=jnp.where(commit_happens, turns.commit, -1))))
+    if num_messages_of_commits <= max_messages:
         raise ValueError(
-            f"num_contributions must be the most messages that a commit takes; got {max_messages}, and there are "
-            f"{num_messages} for one."
+            f"no more messages must wait for a commit than num_contributions, {max_messages}; {num_messages} are in "
+            "none at the end. Either `commits` of the rule never becomes true for them, or num_contributions is too "
+            "small."
         )
-    raise ValueError(f"num_commits must be at least the commits that there are; got {time.size - 1}.")
+    raise ValueError(
+        f"num_contributions must be the most messages that a commit takes; got {max_messages}, and there are "
+        f"{num_messages_of_commits} for one."
+    )
