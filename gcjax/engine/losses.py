@@ -91,6 +91,10 @@ def _loss_and_aux(output: Any, has_aux: bool) -> tuple[jax.Array, Any]:
         raise ValueError(
             f"the loss must be float[], or float[B] for the B examples of a chunk; got shape {value.shape}."
         )
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise ValueError(
+            f"the loss must be float[] or float[B]; got {value.dtype}{list(value.shape)}, which has no gradient."
+        )
     aux = jax.tree.map(jnp.asarray, aux)
     for path, leaf in jax.tree.leaves_with_path(aux):
         if not jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.shape[: value.ndim] != value.shape:

@@ -168,6 +168,9 @@ def test_losses_that_return_something_else_are_refused(name):
 
     refuse("got a tuple. If it returns .loss, aux., pass has_aux=True", lambda p, c: (chunk_mean(p, c), p))
     refuse("the loss must be an array .*; got a float", lambda p, c: 1.0)
+    refuse(r"must be float\[\] or float\[B\]; got int32\[\]", lambda p, c: each(p, c).sum().astype(jnp.int32))
+    refuse(r"float\[\] or float\[B\]; got int32\[5\]", lambda p, c: (each(p, c) > 0).astype(jnp.int32))
+    refuse(r"float\[\] or float\[B\]; got bool\[5\]", lambda p, c: (each(p, c) > 0, each(p, c)), has_aux=True)
     refuse("must return .loss, aux.; got an array", chunk_mean, has_aux=True)
     refuse("must be floats; got int32.. for aux.'n'.", lambda p, c: (chunk_mean(p, c), {"n": 3}), has_aux=True)
     refuse(r"float\[5, ...\].*got float32\[7, 4\]", lambda p, c: (each(p, c), p["w"]), has_aux=True)
