@@ -26,8 +26,9 @@ def command(options: argparse.Namespace) -> None:
 
     folder = Path(options.folder)
     report_files.check(options)
+    activities = report_files.shown_activities(options, folder)  # refuses before anything is printed
     _rebuild_report(folder)
-    report_files.write(options, folder)
+    report_files.write(options, folder, activities)
     if options.json:
         from gcjax.cli import results_json
 

@@ -1,11 +1,16 @@
 """The files that `gcjax report` writes if it is asked to: a page in HTML, and a timeline for viewers of traces."""
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gcjax.analysis.timelines.activity import Activity
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +47,33 @@ def check(options: argparse.Namespace) -> None:
     seal.check_not_of_run(Path(options.folder), options.timeline)
 
 
-def write(options: argparse.Namespace, folder: Path) -> None:
-    """Writes the timeline and the page of the run in `folder`, if they are asked for, and says what they show."""
+def shown_activities(options: argparse.Namespace, folder: Path) -> list[Activity]:
+    """What the timeline of the run in `folder` shows, of each scheme; empty if none is asked for.
+
+    Raises:
+      ValueError: if the folder has no timeline, or no such scheme, or options do not fit it.
+    """
+    if options.timeline is None or not folder.is_dir():  # whoever reads the folder says what it must be
+        return []
+    from gcjax import analysis
+    from gcjax.analysis.timelines import activity
+    from gcjax.analysis.timelines import folder as timeline_folders
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", analysis.UnsealedWarning)  # that is said with the table
+        activities = timeline_folders.activities(folder, schemes=options.scheme)
+    max_units = max(1, activity.MAX_UNITS // len(activities))  # of each run, of all together `MAX_UNITS`
+    return [
+        activity.limited_activity(activity_of_run, window=options.window, workers=options.workers, max_units=max_units)
+        for activity_of_run in activities
+    ]
+
+
+def write(options: argparse.Namespace, folder: Path, activities: Sequence[Activity]) -> None:
+    """Writes the timeline and the page of the run in `folder`, if they are asked for, and says what they show.
+
+    The timeline shows `activities`.
+    """
     from gcjax import analysis, files
 
     rule, advice = "The file must be one", "Choose another one."
@@ -51,32 +81,22 @@ def write(options: argparse.Namespace, folder: Path) -> None:
         warnings.simplefilter("ignore", analysis.UnsealedWarning)  # that has been said
         if options.timeline is not None:
             with files.os_errors_as_value_error(rule, options.timeline, advice):
-                _write_timeline(options, folder)
+                _write_timeline(options.timeline, activities)
         if options.html is not None:
             with files.os_errors_as_value_error(rule, options.html or folder, advice):
                 _write_page(options, folder)
 
 
-def _write_timeline(options: argparse.Namespace, folder: Path) -> None:
-    """Writes the timeline of the run in `folder` to the file that the options name, and prints what it shows."""
+def _write_timeline(file: str, activities: Sequence[Activity]) -> None:
+    """Writes what a timeline shows to a file, and prints what it is."""
     from gcjax import progress
-    from gcjax.analysis.timelines import activity, writing
-    from gcjax.analysis.timelines import folder as timeline_folders
+    from gcjax.analysis.timelines import writing
 
-    activities = timeline_folders.activities(folder, schemes=options.scheme)
-    max_units = max(1, activity.MAX_UNITS // len(activities))  # of each run, of all together `MAX_UNITS`
-    shown_activities = [
-        activity.limited_activity(activity_of_run, window=options.window, workers=options.workers, max_units=max_units)
-        for activity_of_run in activities
-    ]
-    writing.write_activities(shown_activities, options.timeline)
-    names_by_shown_part = _names_by_shown_part(shown_activities).items()
+    writing.write_activities(activities, file)
     shown_parts_text = "; ".join(
-        f"{shown_part_text}: {', '.join(names)}" for shown_part_text, names in names_by_shown_part
+        f"{shown_part_text}: {', '.join(names)}" for shown_part_text, names in _names_by_shown_part(activities).items()
     )
-    progress.console().print(
-        f"Timeline written to {options.timeline} ({shown_parts_text})", markup=False, highlight=False
-    )
+    progress.console().print(f"Timeline written to {file} ({shown_parts_text})", markup=False, highlight=False)
 
 
 def _write_page(options: argparse.Namespace, folder: Path) -> None:
@@ -93,7 +113,7 @@ def _write_page(options: argparse.Namespace, folder: Path) -> None:
     progress.console().print(f"Page written to {path}", markup=False, highlight=False)
 
 
-def _names_by_shown_part(activities: Sequence[Any]) -> dict[str, list[str]]:
+def _names_by_shown_part(activities: Sequence[Activity]) -> dict[str, list[str]]:
     """Which part is shown -> the names of the runs of which it is."""
     names_of_part: dict[str, list[str]] = {}
     for activity_of_run in activities:

@@ -93,8 +93,9 @@ def test_a_folder_without_commits_has_a_timeline_without_arrows(folder, tmp_path
 def test_what_is_refused(folder, tmp_path, monkeypatch, capsys, options, said):
     monkeypatch.chdir(tmp_path)
     assert report(folder, *options) == 2
-    error = capsys.readouterr().err
+    output, error = capsys.readouterr()
     assert error.startswith("gcjax: ") and said in error and not (tmp_path / "x.json").exists()
+    assert not output  # the table is printed if all is well
 
 
 @pytest.mark.parametrize(("option", "name"), [("--timeline", "run.json"), ("--html", "metrics.parquet")])
