@@ -133,8 +133,10 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
       paper: where it comes from (authors, year).
 
     Raises:
-      ValueError: if there is no such kind, or the factory is no function, or its name is taken.
+      ValueError: if there is no such kind, or none is given, or the factory is no function, or its name is taken.
     """
+    if not isinstance(kind, str):
+        raise ValueError(f'register must be given a kind, as in @gcjax.register("protocol"); got {kind!r:.200}.')
     if kind not in _MODULE_AND_TABLE_OF_KIND:
         raise ValueError(
             f"There is no kind '{kind}' to register. {nearest_names_sentence(kind, _MODULE_AND_TABLE_OF_KIND)}"
@@ -249,10 +251,17 @@ def _kind_of_package(kind: str) -> Kind:
 
 
 def nearest_names_sentence(name: str, valid: Iterable[str]) -> str:
-    """A sentence with the valid names that look most like `name`, in any case; all of them if none does."""
+    """A sentence with the valid names that `name` stands for or looks like, in any case; all of them if there is none.
+
+    It stands for those of several words, `learning_rate`, whose initials it is, `lr`.
+    """
     names = sorted(set(valid))
     names_by_lower_case = {valid_name.lower(): valid_name for valid_name in names}
     similar_names = [
+        valid_name
+        for valid_name in names
+        if "_" in valid_name and name.lower() == "".join(word[:1] for word in valid_name.lower().split("_"))
+    ] or [
         names_by_lower_case[match]
         for match in difflib.get_close_matches(name.lower(), names_by_lower_case, n=3, cutoff=0.5)
     ]

@@ -49,6 +49,7 @@ def test_another_name_can_be_given():
     ("kind", "name", "factory", "match"),
     [
         ("protocl", None, lazy, "There is no kind 'protocl' to register. Did you mean protocol"),
+        (lazy, None, lazy, r'must be given a kind, as in @gcjax.register\("protocol"\); got <function lazy'),
         ("protocol", None, 3, "registered as protocol must be a function; got 3"),
         ("protocol", None, functools.partial(lazy), "must be a function; got functools.partial"),
         ("protocol", "two words", lazy, "one that Python could give; got 'two words'"),
@@ -201,3 +202,10 @@ def test_the_registry_is_light():
 )
 def test_names_that_look_alike_in_another_case_are_named(name, sentence):
     assert registry.nearest_names_sentence(name, ["BSP", "asp"]) == sentence
+
+
+@pytest.mark.parametrize("name", ["lr", "LR"])
+def test_initials_stand_for_the_words_of_a_name(name):
+    names = ["learning_rate", "momentum", "lrt", "left"]
+    assert registry.nearest_names_sentence(name, names) == "Did you mean learning_rate?"
+    assert registry.nearest_names_sentence("m", ["momentum", "nesterov"]) == "Known: momentum, nesterov."

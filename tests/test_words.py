@@ -51,6 +51,11 @@ EDITS = {
     "study.seconds = -1.0": r"seconds must be above 0 and finite; got -1",
     "compare.stragglers = @bsp()": r"compare.stragglers must be StragglerModel; got a Protocol",
     "compare.stragglers = @scaled()\nscaled.model = @bsp()\nscaled.factor = 2": r"scaled.model must be .* a Protocol",
+    "study.num_seeds = True": r"study.num_seeds must be a whole number; got True \(bool\). Write one, as in 3\.",
+    "sgd.learning_rate = True": r"number or a schedule, as @cosine_decay_schedule\(\); got True .* one, as in 0.5",
+    "sgd.learning_rate = '0.1'": r"schedule, as .*; got '0.1' \(str\). Write it without quotes, as in 0.5",
+    "sgd.nesterov = 1": r"sgd.nesterov must be True or False; got 1 \(int\)\.$",
+    "compare.schemes = [@bsp()]": r"schemes must be dict.*; got a list. Write names in front, in \{ \}, as in \{'name'",
     "exponential.mean = @bsp()": r"exponential.mean must be .*; got a Protocol",
 }
 

@@ -8,26 +8,42 @@ from typing import Any, NamedTuple, Union, get_args, get_origin
 
 import jax
 import numpy as np
+import optax
 
 # Types that errors do not name, since config files cannot write their values.
 _NOT_IN_CONFIGS = (jax.Array, np.ndarray, np.bool_, np.number, complex)
+
+_MAX_VALUE_TEXT = 200  # characters of a value in an error
 
 GIVEN_BY_COMMAND = ("out", "progress")
 """Parameters of experiments that the command gives, and no config."""
 
 
 class _Literal(NamedTuple):
-    """A type that config files write as it is: what errors call it, and how to write it."""
+    """A type that config files write as it is.
+
+    Attributes:
+      words: what errors call it.
+      how_to_write: what to do about a value of one of the types `mistaken_for`, which is only written wrongly.
+      mistaken_for: as said.
+      example: what to do about any other value; may be empty.
+    """
 
     words: str
     how_to_write: str
+    mistaken_for: tuple[type, ...]
+    example: str
 
 
 _LITERAL_OF_TYPE: dict[Any, _Literal] = {
-    float: _Literal("a number", "Write it without quotes, as in 0.5; 1e999 is infinity."),
-    int: _Literal("a whole number", "Write it without quotes and without a point, as in 3."),
-    bool: _Literal("True or False", "Write it without quotes."),
-    str: _Literal("a text", "Write it in quotes, as in 'text'."),
+    float: _Literal(
+        "a number", "Write it without quotes, as in 0.5; 1e999 is infinity.", (str,), "Write one, as in 0.5."
+    ),
+    int: _Literal(
+        "a whole number", "Write it without quotes and without a point, as in 3.", (str, float), "Write one, as in 3."
+    ),
+    bool: _Literal("True or False", "Write it without quotes.", (str,), ""),
+    str: _Literal("a text", "Write it in quotes, as in 'text'.", (int, float), "Write one, as in 'text'."),
 }
 
 
@@ -211,24 +227,34 @@ def _raise_wrong_type(parameter: str, annotation: Any, value: Any) -> None:
     elif type(value).__module__.startswith("gcjax."):
         value_text, hint = f"a {type(value).__name__}", ""
     else:
-        value_text, hint = f"{value!r:.200} ({type(value).__name__})", _how_to_write(annotation)
+        is_long = len(repr(value)) > _MAX_VALUE_TEXT
+        type_name = type(value).__name__
+        value_text = f"a {type_name}" if is_long else f"{value!r} ({type_name})"
+        hint = _how_to_write(annotation, value)
     raise ValueError(f"{parameter} must be {_type_in_words(annotation)}; got {value_text}.{hint}")
 
 
 def _type_in_words(annotation: Any) -> str:
     """As `short_type_text`, with "a number" for float and the like."""
     words_of_name = {literal_type.__name__: literal.words for literal_type, literal in _LITERAL_OF_TYPE.items()}
+    if optax.Schedule in types_of_union(annotation):
+        words_of_name["Callable"] = "a schedule, as @cosine_decay_schedule()"
     return " or ".join(words_of_name.get(name, name) for name in short_type_text(annotation).split(" | "))
 
 
-def _how_to_write(annotation: Any) -> str:
+def _how_to_write(annotation: Any, value: Any) -> str:
     """The end of an error: how a config file writes a value of this type, for the first of its types that it knows.
 
-    Numbers, texts and truth values are written as they are; what a factory makes is named, as `@name()`.
+    Numbers, texts and truth values are written as they are; what a factory makes is named, as `@name()`. A
+    `value` is written wrongly, or it is something else altogether.
     """
     for accepted_type in types_of_union(annotation):
         if accepted_type in _LITERAL_OF_TYPE:
-            return " " + _LITERAL_OF_TYPE[accepted_type].how_to_write
+            literal = _LITERAL_OF_TYPE[accepted_type]
+            is_mistaken = isinstance(value, literal.mistaken_for) and not isinstance(value, bool)
+            return f" {literal.how_to_write if is_mistaken else literal.example}".rstrip()
+        if get_origin(accepted_type) is dict:
+            return " Write names in front, in { }, as in {'name': value}."
         package = getattr(accepted_type, "__module__", "").partition(".")[0]
         if package in ("gcjax", "optax"):
             return " Name one, as @name(); gcjax list shows them."

@@ -154,7 +154,11 @@ def test_a_file_that_is_not_in_a_folder_above_the_config_is_said(elsewhere):
 
 BAD_BINDINGS = {
     "toy.learning_rate = 'fast'": r"must be a number; got 'fast' \(str\). Write it without quotes, as in 0.5; 1e999",
-    "toy.learning_rate = True": r"toy.learning_rate must be a number; got True",
+    "toy.learning_rate = True": r"toy.learning_rate must be a number; got True \(bool\). Write one, as in 0.5\.$",
+    "key.seed = True": r"key.seed must be a whole number; got True \(bool\). Write one, as in 3\.$",
+    "key.seed = '3'": r"key.seed must be a whole number; got '3' \(str\). Write it without quotes and without a point",
+    "sgd.lr = 0.1": r"sgd has no parameter 'lr'. Did you mean learning_rate\?",
+    "toy.schemes = [@bsp()]": r"must be dict.*; got a list. Write names in front, in \{ \}, as in \{'name': value\}",
     "toy.note = 3": r"toy.note must be a text or None; got 3 \(int\). Write it in quotes, as in 'text'.",
     "toy.schemes = {'A': @asp}": r"toy.schemes\['A'\] must be Protocol; got the function asp itself",
     "toy.schemes = @asp()": r"toy.schemes must be dict",
