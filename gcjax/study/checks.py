@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import jax
 
@@ -17,6 +18,15 @@ from gcjax.study.inputs import Condition
 _MAX_NAME_BYTES = 200  # bytes, of a folder; file systems take 255
 _ARRAYS_OF_UNITS = 6  # the durations and the five times of a schedule
 _BYTES_OF_FLOAT = 4
+
+
+def check_is_dict(schemes: Any) -> None:
+    """Raises a `ValueError` unless the schemes are a dict, or another mapping."""
+    if not isinstance(schemes, Mapping):
+        raise ValueError(
+            f"schemes must be a dict, from names to protocols, as in {{'BSP': gcjax.protocols.bsp()}}; got a "
+            f"{type(schemes).__name__}."
+        )
 
 
 def check_schemes(study: Study, schemes: Iterable[str]) -> None:

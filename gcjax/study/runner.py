@@ -28,6 +28,7 @@ def plan(
       ValueError: if there is no scheme, or an optimizer is of none, or a code is for another number of workers, or
         something does not fit into memory, or the sampled units are used up before the time asked for.
     """
+    checks.check_is_dict(schemes)
     checks.check_schemes(study, schemes)
     checks.check_workers(study, schemes)
     checks.check_conditions(conditions)

@@ -192,6 +192,8 @@ def test_a_group_whose_member_comes_back_with_a_newer_version_is_trained(tmp_pat
 
 def test_what_is_no_scheme_or_condition_is_refused():
     for schemes, conditions, words in (
+        ([protocols.bsp()], CONDITIONS, r"schemes must be a dict, from names to protocols, as in .*; got a list\."),
+        (protocols.bsp(), CONDITIONS, r"schemes must be a dict, .*; got a Protocol\."),
         ({"BSP": protocols.bsp}, CONDITIONS, "a scheme must be a Protocol, .*'BSP' is <function"),
         (SCHEMES, {"even": stragglers.constant(seconds=1.0)}, r"a condition must be a .*Condition\(model\); 'even' is"),
         (SCHEMES, {}, "at least one condition"),
