@@ -143,7 +143,12 @@ def _coefficients_with_four_axes(assignment: Assignment, coefficients: np.ndarra
       ValueError: for another shape, or what is not finite.
     """
     num_workers, load = assignment.num_workers, assignment.load
-    array = np.asarray(coefficients, np.float64)
+    try:
+        array = np.asarray(coefficients, np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"coefficients must be numbers, float[W, K] or float[W, M, K, L]; got {coefficients!r:.200}."
+        ) from None
     array = array[:, None, :, None] if array.ndim == 2 else array
     if array.ndim != 4 or (array.shape[0], array.shape[2]) != (num_workers, load) or 0 in array.shape:
         raise ValueError(

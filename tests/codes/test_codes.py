@@ -198,6 +198,12 @@ def test_what_is_no_code_is_refused(make):
         make()
 
 
+@pytest.mark.parametrize("coefficients", ["x", [["x"] * 2] * 4, {"a": 1}])
+def test_coefficients_that_are_no_numbers_are_refused(coefficients):
+    with pytest.raises(ValueError, match=r"^coefficients must be numbers, float\[W, K\] or .*; got .*\."):
+        codes.fixed_code(assignments.cyclic(4, load=2), coefficients)
+
+
 @pytest.mark.parametrize(
     "make",
     [

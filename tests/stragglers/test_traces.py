@@ -109,7 +109,9 @@ def test_bad_arguments_are_refused(tmp_path):
         stragglers.replay(trace=np.ones(3))
     with pytest.raises(ValueError, match="measured unit of every worker; worker 1 has none"):
         stragglers.replay(trace=np.array([[1.0, NAN]]))
-    with pytest.raises(ValueError, match='it has 2, asked for are 3.*workers="drawn"'):
+    with pytest.raises(
+        ValueError, match="it has 2, asked for are 3. Give num_workers the value 2, or `workers` .* the value .drawn."
+    ):
         replayed(np.ones((4, 2)), 4, 3)
     with pytest.raises(ValueError, match="start must be one of .*got 'recordet'. Did you mean 'recorded'"):
         stragglers.replay(trace=np.ones((4, 2)), start="recordet")

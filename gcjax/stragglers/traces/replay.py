@@ -156,7 +156,8 @@ def _replay_model(
         if not has_drawn_workers and num_workers != num_columns:
             raise ValueError(
                 f"recorded workers are as many as the trace has; it has {num_columns}, asked for are {num_workers}. "
-                f'Pass num_workers={num_columns}, or workers="drawn", which takes any number of them.'
+                f"Give num_workers the value {num_columns}, or `workers` of replay the value 'drawn', which takes any "
+                "number of them."
             )
         columns_key, position_key = jax.random.split(rng_key)
         columns = jnp.arange(num_workers, dtype=jnp.int32)
