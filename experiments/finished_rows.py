@@ -29,5 +29,8 @@ def stored_row(file: Path, identity: str) -> Row | None:
 
 def _intact_row(file: Path, identity: str) -> Row | None:
     """The row in a file; None if there is none, it is damaged, or depends on something else than `identity` says."""
-    body = files.intact_body(file)
-    return None if body is None or body["identity"] != identity else body["row"]
+    try:
+        body = files.intact_body(file)
+        return body["row"] if body is not None and body["identity"] == identity else None
+    except (OSError, KeyError, TypeError):  # missing, or of something else
+        return None

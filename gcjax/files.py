@@ -73,11 +73,12 @@ def with_digest(body: Any) -> dict[str, Any]:
 
 
 def intact_body(path: Path) -> Any | None:
-    """What a file of JSON that `with_digest` made has; None if there is no such file, or it was changed."""
+    """What a file of JSON that `with_digest` made has; None if it was changed. `OSError` if it cannot be read."""
+    text = path.read_bytes()
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(text)
         return content["body"] if content == with_digest(content["body"]) else None
-    except (OSError, ValueError, KeyError, TypeError):  # missing, not text, not JSON, or other JSON
+    except (ValueError, KeyError, TypeError):  # not text, not JSON, or other JSON
         return None
 
 

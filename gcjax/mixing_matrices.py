@@ -23,7 +23,8 @@ _MOST_LISTED = 16
 class MixingMatrix(NamedTuple):
     """A mixing matrix: whole, or the few entries of each row that are not 0 (as in the ELLPACK format).
 
-    The parameters of worker w become `sum_j weights[w, j] x[columns[w, j]]`.
+    The parameters of worker w become `sum_j weights[w, j] x[columns[w, j]]`. Of a worker and its neighbour alone
+    (`gcjax.protocols.Mixing.neighbour`) it is whole, [2, 2].
 
     Attributes:
       weights: float[W, n], the entries.

@@ -45,7 +45,14 @@ def local_commit_maker(program: LocalProgram, schedule: Schedule) -> LocalCommit
                 "where workers average with a neighbour, each commit must have one contribution, and there are no "
                 f"weights of push-sum; got commits of {schedule.worker.shape[1]} and push_sum={mixing.push_sum}."
             )
-        return partial(_commit_of_exchange, program, mixing.neighbour(schedule), mixing.matrix(schedule))
+        matrix_of_two = mixing.matrix(schedule)
+        weights, columns = jax.eval_shape(matrix_of_two, jnp.zeros((), jnp.int32))
+        if columns is not None or weights.shape != (2, 2):
+            raise ValueError(
+                "where workers average with a neighbour, the matrix must be whole, weights float[2, 2] without "
+                f"columns; got weights of shape {weights.shape}."
+            )
+        return partial(_commit_of_exchange, program, mixing.neighbour(schedule), matrix_of_two)
     matrix_of_commit = None if mixing is None else mixing.matrix(schedule)
 
     def make_commit(

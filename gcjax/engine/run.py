@@ -55,7 +55,7 @@ from gcjax.protocols.base import (
 )
 from gcjax.protocols.compiled_schedules import compiled_schedule, shapes_of_schedule
 from gcjax.protocols.conformance.memberships import Membership
-from gcjax.protocols.conformance.runnable import check_schedule
+from gcjax.protocols.conformance.runnable import check_commits_happen, check_schedule
 from gcjax.protocols.conformance.structure import check_shapes, check_structure
 from gcjax.stragglers.absences import Absences
 from gcjax.stragglers.network import Links, Network
@@ -137,8 +137,8 @@ def run(
 
     Raises:
       ValueError: for bad input, or if the durations are too few for `num_commits` or for any commit at all (a run that
-        comes to a halt before may have none), or nobody does any work for any commit, or the ring is too small, or
-        what it is to go on from is another run, or its state does not fit into memory.
+        comes to a halt before, as somebody fails, may have none), or nobody does any work for any commit, or the ring
+        is too small, or what it is to go on from is another run, or its state does not fit into memory.
 
     Example:
       >>> task = gcjax.tasks.linear_regression(num_chunks=4)
@@ -298,7 +298,9 @@ def _schedule_and_is_traced(
     if run is None:
         simulate = simulation if is_traced else partial(compiled_schedule, simulation)
         schedule = simulate(*inputs_of_simulation)
-        check_schedule(schedule, protocol, durations, *absences)
+        check_schedule(schedule, protocol, durations)
+        if protocol.rule is not None and not absences:  # else it may be cut off, or of workers who were away
+            check_commits_happen(schedule, durations)
     else:
         schedule = run.schedule
         check_same_schedule(run, shapes_of_schedule(simulation, *inputs_of_simulation))
@@ -327,11 +329,7 @@ def _traced_run(program: Program, arrays: Arrays, resume: Resume, progress: Prog
 def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Progress | None) -> Run:
     """A run outside of any `jit`: compiled, checked, and with checkpoints if there are to be any.
 
-    Args:
-      program: what is compiled.
-      arrays: what it is computed from.
-      resume: where it goes on from, stops and is saved.
-      progress: called with (commits made, commits in all); None for nobody.
+    `resume` says where it goes on from, stops and is saved; `progress` hears of (commits made, commits in all).
     """
     options, put_on_devices = program.options, program.options.layout.put_on_devices
     if resume.run is None:

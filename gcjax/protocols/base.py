@@ -16,7 +16,7 @@ from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.mixing_matrices import MixingMatrix
 from gcjax.protocols.compiled_schedules import compiled_schedule
-from gcjax.protocols.conformance.runnable import check_schedule
+from gcjax.protocols.conformance.runnable import check_commits_happen, check_schedule
 from gcjax.protocols.fragments import Fragments
 from gcjax.protocols.groups import GroupServers
 from gcjax.protocols.queue_simulations import ABSENCES_NEED_A_RULE, AbsenceSimulation, QueueSimulation
@@ -240,7 +240,9 @@ class Protocol:
         simulation, inputs = self.simulation(network, absences), simulation_inputs(durations, network, absences)
         schedule = compiled_schedule(simulation, *inputs)
         try:
-            check_schedule(schedule, self, durations, absences)
+            check_schedule(schedule, self, durations)
+            if absences is None:
+                check_commits_happen(schedule, durations)
         except ValueError:
             if _overflowed_buffer(schedule):
                 simulation(*inputs)  # not compiled, it raises the error that says what there was no room for

@@ -13,7 +13,7 @@ from gcjax.engine.validation import check_versions
 from gcjax.protocols import Protocol, Schedule
 from gcjax.protocols.base import with_absences
 from gcjax.protocols.compiled_schedules import on_cpu
-from gcjax.protocols.conformance.runnable import check_work
+from gcjax.protocols.conformance.runnable import check_commits_happen, check_work
 from gcjax.protocols.conformance.structure import check_structure
 from gcjax.stragglers import Network
 from gcjax.study.base import Study
@@ -46,6 +46,8 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
     check_structure(schedule, protocol)
     check_versions(with_absences(protocol, inputs.absences).one_version, schedule)
     check_work(schedule)
+    if inputs.absences is None:
+        check_commits_happen(schedule, inputs.durations)
     _check_first_commits(scheme, schedule, study)
     return schedule
 

@@ -104,6 +104,14 @@ def test_a_worker_and_its_neighbour_average_with_any_weights(x64):
     np.testing.assert_allclose(found.params, own.mean(axis=0), rtol=1e-12, atol=1e-14)
 
 
+def test_a_matrix_of_a_worker_and_its_neighbour_is_whole():
+    made = protocols.ad_psgd(rng_key=KEY)
+    matrix = protocols.MixingMatrix(jnp.full((2, 1), 1.0), jnp.zeros((2, 1), jnp.int32))
+    mixing = made.local.mixing._replace(matrix=lambda schedule: lambda commit: matrix)
+    with pytest.raises(ValueError, match=r"weights float\[2, 2\] without columns; got weights of shape \(2, 1\)"):
+        trained(made.replace(local=made.local._replace(mixing=mixing)))
+
+
 @pytest.mark.parametrize(("protocol", "push_sum"), [(protocols.bsp(), False), (protocols.asp(), True)])
 def test_a_neighbour_is_for_single_contributions_without_push_sum(protocol, push_sum):
     local = protocols.ad_psgd(rng_key=KEY).local

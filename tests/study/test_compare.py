@@ -324,5 +324,15 @@ def test_runs_with_absences_end_in_time_too(tmp_path, axes):
     away = stragglers.absences(workers=(0,), leave=(5.0,), join=(9.0,))
     markov = stragglers.markov(base=1.0, slowdown=9.0, probability=0.3, persistence=0.9)
     changes = {"schemes": {"ASP": protocols.asp()}, "stragglers": markov, "absences": away, "seconds": 20.0}
-    results = small(tmp_path, num_seeds=3, mesh=mesh, **changes)
+    results = small(tmp_path / "some", num_seeds=3, mesh=mesh, **changes)
     assert max(seed["time"][-1] for seed in results.seeds("ASP")) <= 20.0
+    changes["absences"] = stragglers.absences(workers=range(4), leave=(0.01,) * 4)  # before the first commit
+    results = small(tmp_path / "all", num_seeds=1, mesh=mesh, **changes)
+    assert results.seeds("ASP")[0]["time"][-1] == 0.0
+
+
+def test_a_scheme_that_waits_for_ever_is_refused(tmp_path):
+    rule = protocols.simulation.Rule(ready=lambda view: view.idle & (view.num_commits < 0))
+    schemes = {"own": protocols.Protocol(lambda d, n: protocols.simulation.event_schedule(rule, d, n))}
+    with pytest.raises(ValueError, match="nobody fails, and still the protocol waits for ever"):
+        small(tmp_path, schemes=schemes, stragglers=stragglers.exponential(mean=1.0))

@@ -43,7 +43,7 @@ def begin_columns(
     version = np.asarray(record.read[committed.unit[last_row], committed.worker[last_row]])  # for the last unit
     last_message, start = last_arrival(record, worker, unit), record.start[unit, worker]
     commit_before = committed.commit[first_row - 1]  # of the worker's push before; means nothing for its first begin
-    # Who computes while it sends has started before its message was in a commit; up to rounding nobody else has.
+    # Who computes while it sends may have started before its message arrived, and so before the commit that this is in.
     starts_after_commit = ~_has_pushed_before(committed, first_row) | (np.asarray(record.time)[commit_before] <= start)
     is_one_moment = starts_after_commit & (last_message <= latest_equal(start))
     time = np.where(is_one_moment, start, np.maximum(start, last_message))

@@ -11,13 +11,12 @@ import numpy as np
 from gcjax import _validate
 from gcjax.protocols.conformance.structure import check_resolution, check_shapes, check_structure
 from gcjax.protocols.schedule import Schedule
-from gcjax.stragglers.absences import Absences
 
 if TYPE_CHECKING:
     from gcjax.protocols.base import Protocol
 
 
-def check_schedule(schedule: Any, protocol: "Protocol", durations: jax.Array, absences: Absences | None = None) -> None:
+def check_schedule(schedule: Any, protocol: "Protocol", durations: jax.Array) -> None:
     """Raises an error if a protocol has not made a schedule of these durations `float[T, W]` that can be run.
 
     Shapes and types are checked always, what is in the arrays where it is known.
@@ -28,18 +27,18 @@ def check_schedule(schedule: Any, protocol: "Protocol", durations: jax.Array, ab
     check_resolution(schedule, durations)
     check_structure(schedule, protocol)
     check_work(schedule)
-    if absences is None and not _validate.is_traced(durations):
-        _check_commits_if_nobody_fails(schedule, durations)
 
 
-def _check_commits_if_nobody_fails(schedule: Schedule, durations: jax.Array) -> None:
-    """Raises an error if there is never a commit though no duration is inf: the protocol waits for ever.
+def check_commits_happen(schedule: Schedule, durations: jax.Array) -> None:
+    """Raises an error if a schedule, or one of a batch, comes to a halt without a commit though no duration is inf.
 
-    A horizon of inf says that it comes to a halt before units run out.
+    Its horizon is then inf. It is for whole schedules, cut off at no time, of workers who are never away.
     """
-    if _validate.is_traced(schedule.time) or not np.isfinite(durations).all():
+    if any(_validate.is_traced(x) for x in (schedule.time, durations)):
         return
-    if not np.isfinite(schedule.time).any() and np.isinf(schedule.horizon):
+    has_commit = np.isfinite(schedule.time).any(axis=-1)
+    nobody_fails = np.isfinite(durations).all(axis=(-2, -1))
+    if (~has_commit & np.isinf(schedule.horizon) & nobody_fails).any():
         raise ValueError(
             "some commit must happen; nobody fails, and still the protocol waits for ever. Look at when it commits, "
             "and at who may begin; gcjax.testing.check_protocol tries it on small cases."
