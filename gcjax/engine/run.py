@@ -300,7 +300,7 @@ def _schedule_and_is_traced(
         schedule = simulate(*inputs_of_simulation)
         check_schedule(schedule, protocol, durations)
         if protocol.rule is not None and not absences:  # else it may be cut off, or of workers who were away
-            check_commits_happen(schedule, durations)
+            check_commits_happen(schedule, durations, network)
     else:
         schedule = run.schedule
         check_same_schedule(run, shapes_of_schedule(simulation, *inputs_of_simulation))

@@ -229,7 +229,7 @@ class Protocol:
 
         Raises:
           ValueError: for bad input, or if the units are used up before the first commit, or none ever happens though
-            nobody fails, or nobody does any work for any commit, or times are so late that the durations' type cannot
+            nothing fails, or nobody does any work for any commit, or times are so late that the durations' type cannot
             tell them apart, or the schedule breaks a rule of schedules (under `jit` and `vmap`: its shapes and types
             only), or there are absences, and the event queue does not simulate the protocol, or messages between
             servers of groups take time, and it would have to.
@@ -242,7 +242,7 @@ class Protocol:
         try:
             check_schedule(schedule, self, durations)
             if absences is None:
-                check_commits_happen(schedule, durations)
+                check_commits_happen(schedule, durations, network)
         except ValueError:
             if _overflowed_buffer(schedule):
                 simulation(*inputs)  # not compiled, it raises the error that says what there was no room for

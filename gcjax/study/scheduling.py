@@ -41,13 +41,14 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
       ValueError: if the sampled units do not last for the time asked for, or this does not last for a commit, or a
         schedule breaks a rule that all keep to, or has other versions than the protocol says.
     """
-    schedule: Schedule = jax.device_get(schedule_program()(protocol, *_arguments(scheme, protocol, study, inputs)))
+    durations, network, absences = _arguments(scheme, protocol, study, inputs)
+    schedule: Schedule = jax.device_get(schedule_program()(protocol, durations, network, absences))
     check_enough_units(scheme, schedule, study, inputs.durations)
     check_structure(schedule, protocol)
     check_versions(with_absences(protocol, inputs.absences).one_version, schedule)
     check_work(schedule)
-    if inputs.absences is None:
-        check_commits_happen(schedule, inputs.durations)
+    if absences is None:
+        check_commits_happen(schedule, durations, network)
     _check_first_commits(scheme, schedule, study)
     return schedule
 

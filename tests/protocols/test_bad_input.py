@@ -230,7 +230,7 @@ CALLS = {
     ),
     "a rule that waits for ever": (
         lambda: waiting(lambda view: view.idle & (view.now > 0))(D),
-        "some commit must happen; nobody fails, and still the protocol waits for ever",
+        "some commit must happen; nothing fails, and still the protocol waits for ever",
     ),
     "too few units for a while": (lambda: fast(P.anytime_minibatch(seconds=100.0))(D), "the 4 units sampled for each"),
     "rows of several lengths": (lambda: P.bsp()([[1.0, 2.0], [1.0]]), "units for each worker; got rows of several"),

@@ -334,5 +334,5 @@ def test_runs_with_absences_end_in_time_too(tmp_path, axes):
 def test_a_scheme_that_waits_for_ever_is_refused(tmp_path):
     rule = protocols.simulation.Rule(ready=lambda view: view.idle & (view.num_commits < 0))
     schemes = {"own": protocols.Protocol(lambda d, n: protocols.simulation.event_schedule(rule, d, n))}
-    with pytest.raises(ValueError, match="nobody fails, and still the protocol waits for ever"):
+    with pytest.raises(ValueError, match="nothing fails, and still the protocol waits for ever"):
         small(tmp_path, schemes=schemes, stragglers=stragglers.exponential(mean=1.0))

@@ -11,6 +11,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.protocols.conformance.structure import check_resolution, check_shapes, check_structure
 from gcjax.protocols.schedule import Schedule
+from gcjax.stragglers.network import Network
 
 if TYPE_CHECKING:
     from gcjax.protocols.base import Protocol
@@ -29,18 +30,22 @@ def check_schedule(schedule: Any, protocol: "Protocol", durations: jax.Array) ->
     check_work(schedule)
 
 
-def check_commits_happen(schedule: Schedule, durations: jax.Array) -> None:
-    """Raises an error if a schedule, or one of a batch, comes to a halt without a commit though no duration is inf.
+def check_commits_happen(schedule: Schedule, durations: jax.Array, network: Network) -> None:
+    """Raises an error if a schedule, or one of a batch, comes to a halt without a commit though nothing takes for ever.
 
-    Its horizon is then inf. It is for whole schedules, cut off at no time, of workers who are never away.
+    Its horizon is then inf, and no duration is, and no time of a message. It is for whole schedules, which are cut off
+    at no time, of workers who are never away.
     """
-    if any(_validate.is_traced(x) for x in (schedule.time, durations)):
+    if any(_validate.is_traced(x) for x in jax.tree.leaves((schedule.time, durations, network))):
         return
     has_commit = np.isfinite(schedule.time).any(axis=-1)
-    nobody_fails = np.isfinite(durations).all(axis=(-2, -1))
-    if (~has_commit & np.isinf(schedule.horizon) & nobody_fails).any():
+    runs = has_commit.shape  # () of one schedule
+    nothing_fails = np.ones(runs, bool)
+    for seconds in jax.tree.leaves((durations, network)):
+        nothing_fails &= np.isfinite(seconds).reshape(*runs, -1).all(axis=-1)
+    if (~has_commit & np.isinf(schedule.horizon) & nothing_fails).any():
         raise ValueError(
-            "some commit must happen; nobody fails, and still the protocol waits for ever. Look at when it commits, "
+            "some commit must happen; nothing fails, and still the protocol waits for ever. Look at when it commits, "
             "and at who may begin; gcjax.testing.check_protocol tries it on small cases."
         )
 
