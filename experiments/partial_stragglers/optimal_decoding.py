@@ -141,7 +141,7 @@ def _squares_of_first(table: np.ndarray, right_side: np.ndarray, workers: np.nda
 
     `table`: float64[W, W], positive definite; `right_side`: float64[W, L]; `workers`: int[n].
     """
-    if not workers.size:  # LAPACK, as SciPy before 1.14 calls it, takes no system of nothing
+    if not workers.size:  # LAPACK, as SciPy 1.13 calls it, takes no system of nothing
         return np.zeros(1)
     factor = np.linalg.cholesky(table[workers][:, workers])
     solution = scipy.linalg.solve_triangular(factor, right_side[workers], lower=True, check_finite=False)

@@ -137,7 +137,7 @@ def run(
 
     Raises:
       ValueError: for bad input, or if the durations are too few for `num_commits` or for any commit at all (a run that
-        comes to a halt before, as somebody fails, may have none), or nobody does any work for any commit, or the ring
+        comes to a halt before, as something fails, may have none), or nobody does any work for any commit, or the ring
         is too small, or what it is to go on from is another run, or its state does not fit into memory.
 
     Example:
