@@ -238,6 +238,10 @@ def _sums_of_schedule(
         jnp.sum(jnp.where(is_sent, unit_weight, 0)) if use.messages is None else jnp.sum(commit_weight * use.messages)
     )
     computing_seconds = window.weighted_seconds(schedule.compute_start, schedule.compute_end)  # [T, W]
+    has_length = durations > 0  # a unit that has none is computed at a moment, or not at all
+    computed_shares = jnp.where(
+        has_length, computing_seconds / jnp.where(has_length, durations, 1), window.weight(schedule.compute_end)
+    )
     # What BSP uses in a step.
     used_units_per_step = num_workers * units_per_step if code is None else code.assignment.num_chunks
     return BlockSums(
@@ -247,7 +251,7 @@ def _sums_of_schedule(
         staleness_sum=jnp.sum(commit_weight * use.staleness_sum),
         contributions=jnp.sum(commit_weight * use.contributions),
         max_staleness=jnp.max(jnp.where(commit_weight > 0, use.max_staleness, 0)),
-        computed_units=jnp.sum(computing_seconds / jnp.where(durations > 0, durations, 1)),
+        computed_units=computed_shares.sum(),
         contributed_units=contributed_units,
         used_units=jnp.minimum(applied_units, contributed_units),
         messages=messages,

@@ -71,7 +71,7 @@ class Window(NamedTuple):
 
 
 class WholeRounds(NamedTuple):
-    """Moments from 0, excluded, to the end of the last round count fully, all others not at all.
+    """Moments from 0 to the end of the last round count fully, all others not at all.
 
     Attributes:
       seconds: float[], the end.
@@ -80,8 +80,8 @@ class WholeRounds(NamedTuple):
     seconds: jax.Array
 
     def weight(self, time: jax.Array) -> jax.Array:
-        """The weight, 0 or 1, of each moment (seconds)."""
-        return ((time > 0) & (time <= self.seconds)).astype(self.seconds.dtype)
+        """The weight, 0 or 1, of each moment (seconds); 0 of inf."""
+        return (time <= self.seconds).astype(self.seconds.dtype)
 
     def weighted_seconds(self, start: jax.Array, stop: jax.Array) -> jax.Array:
         """The integral of the weight from each start to its stop; 0 where one of them is inf."""

@@ -2,7 +2,7 @@
 
 from gcjax.analysis.collect import commit_columns, environment, metric_columns, timeline_columns
 from gcjax.analysis.html_report.folder import write_html
-from gcjax.analysis.metrics import Costs, costs, is_stalled, time_to_target
+from gcjax.analysis.metrics import Costs, costs, is_stalled, num_unused_workers, time_to_target
 from gcjax.analysis.report import write_page, write_report
 from gcjax.analysis.seal import UnsealedWarning
 from gcjax.analysis.store import (
@@ -47,6 +47,7 @@ __all__ = [
     "markdown",
     "markdown_table",
     "metric_columns",
+    "num_unused_workers",
     "reach_times",
     "resumable_or_new_folder",
     "save",

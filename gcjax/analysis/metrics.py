@@ -143,6 +143,25 @@ def is_stalled(schedule: Schedule, seconds: float = np.inf) -> bool:
     return bool(np.isinf(schedule.horizon) and not has_later_commits)  # the horizon is when sampled units run out
 
 
+def num_unused_workers(schedule: Schedule, durations: Any) -> int:
+    """How many workers are in no commit of a run of one seed, though they begin several units and never fail.
+
+    So it is where commits take the first K, and the same workers are the first each time: also where times are equal,
+    of which that of the lower number counts as earlier. 0 if the run has fewer commits than workers.
+
+    Args:
+      schedule: until the run ended.
+      durations: float[T, W] seconds.
+    """
+    num_workers, is_commit = schedule.start.shape[1], np.isfinite(schedule.time)
+    if is_commit.sum() < num_workers:
+        return 0
+    begins_units = (schedule.start < schedule.time[is_commit].max()).sum(axis=0) > 1
+    never_fails = np.isfinite(durations).all(axis=0)
+    is_used = np.isin(np.arange(num_workers), schedule.worker[is_commit])
+    return int((begins_units & never_fails & ~is_used).sum())
+
+
 def _time_within(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """float[V] seconds: the length of all intervals [begin, end] together that lies before each of the V moments.
 

@@ -57,7 +57,7 @@ def markdown(results: Results) -> str:
 
 def column_notes(results: Results) -> str:
     """What the columns mean, when runs ended, and how far evaluations are apart, as a Markdown list."""
-    sentences = [sentence for sentence in (end_times(results), evaluations_apart(results)) if sentence is not None]
+    sentences = filter(None, (end_times(results), evaluations_apart(results), unused_workers(results)))
     return NOTES + "".join(f"- {sentence}\n" for sentence in sentences)
 
 
@@ -105,6 +105,26 @@ def evaluations_apart(results: Results) -> str | None:
     return (
         "A target counts as reached at the first evaluation that shows it, so times to it are too long by up to the "
         f"time between two evaluations, of which `study.num_evals` makes more. On average: {', '.join(gaps)}{others}."
+    )
+
+
+def unused_workers(results: Results) -> str | None:
+    """A sentence on the schemes with workers in no commit though they compute and do not fail; None if there are none.
+
+    A folder written before they were counted has none.
+    """
+    counts = {}
+    for scheme in results.schemes:
+        numbers = np.array(results.facts["schemes"][scheme].get("unused_workers", [0]))
+        if numbers.any():
+            counts[scheme] = f"{scheme} {table_cells.range_text(numbers, '.0f')}"
+    if not counts:
+        return None
+    return (
+        f"Of {results.facts['num_workers']} workers some are in no commit, though they compute and do not fail: "
+        f"{', '.join(counts.values())}. What they compute is lost. Of equal times that of the lower number counts as "
+        "earlier: where many are equal, the first K are often the same workers. Durations that differ, as of "
+        "`shifted_exponential`, are not so."
     )
 
 

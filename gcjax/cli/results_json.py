@@ -44,6 +44,7 @@ def _scheme_json(results: Results, scheme: str) -> dict[str, Any]:
         },
         "final": [seed[target["metric"]][-1] for seed in seeds],
         "stalled": results.facts["schemes"][scheme]["stalled"],
+        "unused_workers": results.facts["schemes"][scheme].get("unused_workers"),
         **{name: _mean_of_finite([seed[name][-1] for seed in seeds]) for name in _MEAN_COLUMNS},
         "max_staleness": max(_finite([seed["max_staleness"][-1] for seed in seeds]), default=float("nan")),
     }

@@ -1,6 +1,7 @@
 """Compares any set of schemes on the same durations: who reaches a target first, and what it costs."""
 
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,10 @@ def _run_json_facts(study_results: StudyResults, timeline_seconds: float) -> dic
     facts_of_schemes = {
         name: {
             "stalled": runs.stalled,
+            "unused_workers": [
+                analysis.num_unused_workers(jax.tree.map(itemgetter(seed), runs.schedule), seed_durations)
+                for seed, seed_durations in enumerate(durations)
+            ],
             "compile_seconds": round(runs.compile_seconds, 3),
             "run_seconds": round(runs.run_seconds, 3),
         }
@@ -158,7 +163,7 @@ def _timeline(inputs: Inputs, schedules: dict[str, Schedule], seconds: float) ->
 
 def _first_schedules(schedules: dict[str, Schedule]) -> list[tuple[str, Schedule]]:
     """Each scheme, and its schedule of the first seed; `schedules` by scheme, every field [runs, ...]."""
-    return [(scheme, jax.tree.map(lambda field: field[0], schedule)) for scheme, schedule in schedules.items()]
+    return [(scheme, jax.tree.map(itemgetter(0), schedule)) for scheme, schedule in schedules.items()]
 
 
 def _not_reached_line(results: analysis.Results) -> str:

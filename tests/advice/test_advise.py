@@ -539,8 +539,23 @@ def test_a_window_rises_and_falls_and_its_integral_is_its_length():
     assert jax.jit(steps.weight)(moments).tolist() == [0, 1, 1, 0, 0, 0]
     assert jax.jit(steps.weighted_seconds)(starts, stops).tolist() == [3, 0.5, 1, 0, 0]
     whole = WholeRounds(jnp.float32(5))
-    assert jax.jit(whole.weight)(jnp.array([0.0, 1.0, 5.0, 6.0])).tolist() == [0, 1, 1, 0]
+    assert jax.jit(whole.weight)(jnp.array([0.0, 1.0, 5.0, 6.0, jnp.inf])).tolist() == [1, 1, 1, 0, 0]
     assert jax.jit(whole.weighted_seconds)(jnp.array([1.0, 4.0]), jnp.array([3.0, 9.0])).tolist() == [2, 1]
+
+
+def test_steps_that_take_no_time_count_as_those_that_take_hardly_any():
+    seconds = np.random.default_rng(0).gamma(20, 0.05, (64, 4))
+    schemes, tiny = {"K-sync": protocols.k_sync(num_contributions=3)}, 1e-6
+    zeros, nearly_zeros = seconds.copy(), seconds.copy()
+    for part in (np.s_[::3], np.s_[1::4, 1]):  # of all workers, and of one
+        zeros[part], nearly_zeros[part] = 0, tiny
+    advice, expected = (advise(trace, schemes=schemes, num_bootstraps=20) for trace in (zeros, nearly_zeros))
+    assert advice.bsp_seconds.value == pytest.approx(zeros.max(axis=1).mean(), rel=1e-5)
+    for row, expected_row in zip(advice.schemes, expected.schemes, strict=True):
+        assert row.scheme == expected_row.scheme
+        assert row.seconds.value == pytest.approx(expected_row.seconds.value, rel=1e-4)
+        assert row.wasted.value == pytest.approx(expected_row.wasted.value, abs=0.03)
+        assert row.won_back.value == pytest.approx(expected_row.won_back.value, rel=1e-3, abs=1e-4)
 
 
 def test_blocks_of_a_trace_whose_pace_changes_have_the_seconds_of_their_own_steps():

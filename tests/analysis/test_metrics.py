@@ -241,6 +241,16 @@ def test_who_would_have_committed_later_has_not_come_to_a_halt():
     assert [analysis.is_stalled(schedule, seconds) for seconds in (1.5, 2.0, 2.5)] == [False, True, True]
 
 
+def test_whose_work_is_lost_since_others_are_first_each_time():
+    """With equal times the first two are those of the lowest numbers; who fails is not counted, nor a short run."""
+    equal, failed = np.ones((6, W), np.float32), np.ones((6, W), np.float32)
+    failed[2:, W - 1] = np.inf
+    k_sync = protocols.k_sync(num_contributions=2)
+    unused = [analysis.num_unused_workers(k_sync(jnp.asarray(d)), d) for d in (equal, failed, equal[: W - 1])]
+    assert unused == [W - 2, W - 3, 0]
+    assert analysis.num_unused_workers(protocols.bsp()(jnp.asarray(equal)), equal) == 0
+
+
 def test_time_to_target():
     times, accuracy = np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.1, 0.8, 0.95, 0.7])
     assert analysis.time_to_target(times, accuracy, 0.9, higher_is_better=True) == 2.0

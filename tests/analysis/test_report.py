@@ -11,7 +11,7 @@ from rich.console import Console
 from gcjax import analysis, files
 from gcjax.analysis import gantt, summary, table_cells
 from gcjax.analysis.html_report import sections
-from tests.analysis.results import S, results
+from tests.analysis.results import S, W, results
 
 
 def rows_by_name(found):
@@ -50,6 +50,16 @@ def test_seeds_with_the_same_durations_are_said(distinct, said):
     console.print(summary.table(found))
     for text in (summary.markdown(found), console.file.getvalue()):
         assert said in text if said else "durations" not in text
+
+
+def test_workers_whose_work_is_lost_are_said():
+    found = results()
+    assert summary.unused_workers(found) is None
+    found.facts["schemes"]["ASP"]["unused_workers"] = [0, 0, 0]
+    assert "in no commit" not in summary.markdown(found)
+    found.facts["schemes"]["ASP"]["unused_workers"] = [2, 0, 3]
+    said = f"Of {W} workers some are in no commit, though they compute and do not fail: ASP 0 to 3."
+    assert said in summary.markdown(found)
 
 
 def test_it_is_said_when_runs_ended():

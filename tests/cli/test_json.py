@@ -58,6 +58,7 @@ def test_a_run_and_its_report_say_where_and_what(command):
     assert (bsp["scheme"], asp["scheme"]) == ("BSP", "ASP")
     assert bsp["target"] == {"metric": "suboptimality", "value": 1.0, "higher_is_better": False}
     assert len(bsp["time_to_target"]) == len(bsp["final"]) == len(bsp["stalled"]) == 2
+    assert bsp["unused_workers"] == asp["unused_workers"] == [0, 0]
     assert bsp["computing"] + bsp["waiting"] == pytest.approx(1.0) and asp["chunks"] > 0
     status, report = command("report", "out", "--json")
     assert status == 0 and report == {**run, "command": "report"}

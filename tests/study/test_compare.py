@@ -82,7 +82,7 @@ def test_everything_is_written(written):
     facts = json.loads((out / "run.json").read_text())
     assert {"gcjax", "jax", "jaxlib", "flax", "optax", "numpy", "python"} <= set(facts["versions"])
     assert facts["seed"] == 0 and facts["distinct_durations"] == 2
-    assert facts["schemes"]["BSP"] == {**facts["schemes"]["BSP"], "stalled": [True, True]}
+    assert facts["schemes"]["BSP"] == {**facts["schemes"]["BSP"], "stalled": [True, True], "unused_workers": [0, 0]}
     assert facts["schemes"]["ASP"]["compile_seconds"] > 0
     columns = set(pq.read_table(out / "metrics.parquet").column_names)
     assert {"scheme", "seed", "commit", "time", "accuracy", "computing", "chunks", "numbers"} <= columns
@@ -105,6 +105,15 @@ def test_whether_seeds_had_the_same_durations_is_said(model, distinct, said, tmp
     assert ("durations" in (tmp_path / "summary.md").read_text()) == (said is not None)
     if said:
         assert said in (tmp_path / "summary.md").read_text()
+
+
+def test_workers_whose_work_is_lost_are_said(tmp_path):
+    model = stragglers.constant(seconds=1.0)
+    small(tmp_path, schemes={"K-sync": protocols.k_sync(num_contributions=2)}, stragglers=model, seconds=9.0)
+    assert (
+        f"Of {W} workers some are in no commit, though they compute and do not fail: K-sync 2. "
+        in (tmp_path / "summary.md").read_text()
+    )
 
 
 def test_bsp_stops_when_a_worker_fails(written):

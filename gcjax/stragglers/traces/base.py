@@ -20,8 +20,8 @@ class Reading(NamedTuple):
     Attributes:
       layout: the name of the layout of the file.
       num_rows: rows read.
-      num_duplicates: rows that a later row for the same step and worker has replaced: a worker that goes on from a
-        checkpoint measures some steps again.
+      num_duplicates: times of a step and worker that a later row has replaced: a worker that goes on from a checkpoint
+        measures some steps again.
       num_gaps: cells without a time between a worker's first and its last; they are NaN.
       num_missing_steps: numbers between the first and the last step that no row has; they get no row of the trace.
       workers_joined_late: workers, by number, whose first time is later than the first step.

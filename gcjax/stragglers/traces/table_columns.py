@@ -98,6 +98,8 @@ def floats(path: str, table: pa.Table, name: str, *, num_rows_before: int = 0) -
     `num_rows_before` are the rows of the file before the table, for errors.
     """
     column = table[name]
+    if pa.types.is_boolean(column.type) and column.null_count < len(column):
+        _raise_wrong_cell(path, column, name, "numbers", num_rows_before, int(np.argmax(column.is_valid())))
     try:
         return column.cast(pa.float64(), safe=not pa.types.is_integer(column.type)).to_numpy()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

@@ -297,7 +297,7 @@ def test_what_the_reader_did_is_said():
     assert stragglers.describe(full).reading_sentences == (
         "Layout: named columns, 1,234 rows.",
         "Times are known up to a factor only; their median counts as one second.",
-        "Replaced by a later row for the same step and worker: 5 rows.",
+        "Replaced by a later row for the same step and worker: 5 times.",
         "Missing between the first and the last of a worker: 1 time.",
         "One step in 10 is recorded; those between have no row.",
         "Joined after the first step: worker b (step 40).",

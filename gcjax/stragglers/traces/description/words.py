@@ -202,7 +202,7 @@ def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iter
     if trace.is_relative:
         yield "Times are known up to a factor only; their median counts as one second."
     if reading.num_duplicates:
-        yield f"Replaced by a later row for the same step and worker: {counted(reading.num_duplicates, 'row')}."
+        yield f"Replaced by a later row for the same step and worker: {counted(reading.num_duplicates, 'time')}."
     if reading.num_gaps:
         yield f"Missing between the first and the last of a worker: {counted(reading.num_gaps, 'time')}."
     without_time = [trace.workers[worker] for worker in np.flatnonzero(np.isnan(trace.compute).all(axis=0))]
