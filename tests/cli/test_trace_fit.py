@@ -98,6 +98,14 @@ def test_a_folder_that_is_not_there_is_said_before_anything_is_fitted(trace, cap
     assert status == 2 and "--out must be a file; " in err
 
 
+def test_a_file_with_content_is_not_overwritten(trace, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("gcjax.stragglers.fit", lambda *arguments, **options: pytest.fail("fitted"))
+    content = trace.read_text()
+    status, _, err = fitted(capsys, trace, "--out", trace)
+    assert status == 2 and f"--out must be a new file or an empty one; {trace} has content." in err
+    assert trace.read_text() == content
+
+
 @pytest.mark.slow
 def test_a_config_file_that_cannot_be_written_is_said(trace, capsys, tmp_path):
     (tmp_path / "fit.gin").symlink_to(tmp_path / "fit.gin")  # of itself

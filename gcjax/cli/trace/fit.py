@@ -22,8 +22,9 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--seed", metavar="SEED", type=int, default=0, help="of what is drawn (default: 0)")
     parser.add_argument(
-        "--out", metavar="FILE", help="write a config file to include: the best model, all others as comments"
-    )
+        "--out", metavar="FILE",
+        help="write a config file to include, new or empty: the best model, all others as comments",
+    )  # fmt: skip
     parser.set_defaults(command=command, name_of_command="trace fit")
 
 
@@ -52,11 +53,17 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _check_out_file(file: str | None) -> None:
-    """Raises `ValueError`, before anything is fitted, if the config file is a folder, or would be in none."""
+    """Raises `ValueError`, before anything is fitted, if the config file has content, is a folder, or would be in none.
+
+    A device such as /dev/stdout, or an empty file, may be there.
+    """
     if file is None:
         return
-    if Path(file).is_dir():
+    path = Path(file)
+    if path.is_dir():
         raise ValueError(f"--out must be a file; {file} is a folder.")
+    if path.is_file() and path.stat().st_size > 0:
+        raise ValueError(f"--out must be a new file or an empty one; {file} has content. Choose another one.")
     folder = Path(file).absolute().parent
     if not folder.is_dir():
         raise ValueError(f"--out must be a file in a folder that exists; {folder} does not.")
