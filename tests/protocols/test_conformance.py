@@ -405,6 +405,31 @@ def test_a_unit_that_ends_after_its_commit_is_caught_wherever_it_is(name):
                 assert not check(changed(found, "finish", (unit, worker), seconds), promise(name))
 
 
+@pytest.mark.parametrize("name", ["pipelined_coded", "sr_sgc"])
+def test_a_message_of_a_unit_that_never_ended_is_refused(name):
+    """Of units that are no events, since they are in a message with a later one, and of which all are used."""
+    found = changed(schedule(name), "finish", (0, 0), np.inf)
+    with pytest.raises(ValueError, match="commits must not use more units of a worker than have ended by then"):
+        check(found, promise(name))
+
+
+@pytest.mark.parametrize("name", ["m_sgc", "pipelined_coded", "sr_sgc"])
+def test_a_unit_after_one_that_never_ends_is_refused(name):
+    found = schedule(name)
+    assert check(found, promise(name))
+    for time in ("compute_end", "finish", "send_start"):
+        found = changed(found, time, (0, 0), np.inf)
+    with pytest.raises(ValueError, match="worker 0 begins unit 1 at .* s, and those in front of it end at inf s"):
+        check(found, promise(name))
+
+
+def test_a_unit_that_is_computed_before_it_starts_is_refused():
+    found = schedule("asp")
+    early = changed(found, "compute_start", (1, 0), found.start[1, 0] - 0.5)
+    with pytest.raises(ValueError, match="start must not come after compute_start; unit 1 of worker 0"):
+        check(early, promise("asp"))
+
+
 @pytest.mark.parametrize("name", ["asp", "grouped", "k_async", "k_sync", "local_sgd", "m_sgc", "ssp", "worker_busy"])
 def test_commits_in_the_wrong_order_are_caught(name):
     found = schedule(name)

@@ -120,7 +120,7 @@ def _check_run(schedule: "Schedule", protocol: "Protocol | None") -> None:
     stretch of units: each must have arrived, and be used once. Otherwise units are only counted, worker by worker.
     """
     num_commits = _check_commits(schedule)
-    _check_times_of_units(schedule)
+    check_times_of_units(schedule)
     contributions_are_units = protocol is not None and protocol.code is None
     num_checked, num_used = schedule.start.size if contributions_are_units else 0, 0
     is_used = np.zeros(num_checked, bool)  # all units [T, W], flat
@@ -133,7 +133,7 @@ def _check_run(schedule: "Schedule", protocol: "Protocol | None") -> None:
             is_used[unit_index] = True
             num_used += unit_index.size
     if not contributions_are_units:
-        _check_work_done(schedule, num_commits)
+        check_work_done(schedule, num_commits)
     elif np.count_nonzero(is_used) != num_used:  # more uses than units that are used
         _raise_used_twice(schedule, num_commits)
 
@@ -176,7 +176,7 @@ def _check_commits(schedule: "Schedule") -> int:
     return num_commits
 
 
-def _check_times_of_units(schedule: "Schedule") -> None:
+def check_times_of_units(schedule: "Schedule") -> None:
     """Raises an error unless the times of every unit follow each other; they are inf for what does not happen."""
     start = schedule.start
     if not (start >= 0).all():
@@ -348,7 +348,7 @@ def _raise_used_twice(schedule: "Schedule", num_commits: int) -> NoReturn:
     _raise_broken_commit("a unit can be used once only", value, commit, column)
 
 
-def _check_work_done(schedule: "Schedule", num_commits: int) -> None:
+def check_work_done(schedule: "Schedule", num_commits: int) -> None:
     """Raises an error if, up to some commit, more units of a worker are used (any ones) than have ended by then."""
     for block in _blocks(schedule, num_commits, schedule.worker.size):  # one of all contributions
         by_worker = np.argsort(block.worker, kind="stable")  # by worker, and then by commit

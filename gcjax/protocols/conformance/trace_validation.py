@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax.protocols.conformance.committed_units import on_host
 from gcjax.protocols.conformance.events import Events, events
 from gcjax.protocols.conformance.memberships import Membership, events_with_members
 from gcjax.protocols.conformance.step_programs import (
@@ -20,9 +21,10 @@ from gcjax.protocols.conformance.step_programs import (
     programs_of,
     take_rows,
 )
+from gcjax.protocols.conformance.structure import check_times_of_units, check_work_done, latest_equal
 from gcjax.protocols.schedule import Schedule
 from gcjax.specifications import Specification, shown, with_members
-from gcjax.specifications.events import COMMIT, KINDS, Event
+from gcjax.specifications.events import COMMIT, KINDS, MESSAGE, Event
 from gcjax.wording import counted
 
 VIOLATIONS = ("arrival", "guarantee", "property", "membership")
@@ -97,7 +99,8 @@ def check(
 
     Raises:
       ValueError: if the numbers of workers differ, or the schedule is of a batch, or the specification does not say
-        which events its actions stand for, or not what it promises if workers leave and join.
+        which events its actions stand for, or not what it promises if workers leave and join; or if a record that keeps
+        to it cannot be: the times of a unit do not follow each other, or units are used that have never ended.
 
     Example:
       >>> schedule = gcjax.protocols.bsp()(jnp.ones((3, 2)))
@@ -119,7 +122,38 @@ def check(
         )
     validation = Validation(specification)
     result = validation.replay(trace)
-    return validation.check_commits_have_work(schedule) if result and COMMIT not in kinds else result
+    if result and COMMIT not in kinds:
+        result = validation.check_commits_have_work(schedule)
+    if result:
+        _check_what_no_event_shows(on_host(schedule), has_messages=MESSAGE in kinds)
+    return result
+
+
+def _check_what_no_event_shows(record: Schedule, *, has_messages: bool) -> None:
+    """Raises an error if the times of a unit do not follow each other, or work is used that was never done.
+
+    The latter shows where units are events themselves. Where messages are, each unit must be computed before the next
+    one of its worker, and no more can be used than have ended.
+    """
+    check_times_of_units(record)
+    if has_messages:
+        _check_units_follow_each_other(record)
+        check_work_done(record, num_commits=int(np.isfinite(record.time).sum()))
+
+
+def _check_units_follow_each_other(record: Schedule) -> None:
+    """Raises an error if a worker begins to compute a unit before it has ended, or cut off, those in front of it."""
+    begins = np.isfinite(record.compute_start)  # [T, W]
+    end_before = np.maximum.accumulate(np.where(begins, record.compute_end, -np.inf), axis=0)[:-1]
+    begins_early = begins[1:] & (end_before > latest_equal(record.compute_start[1:]))
+    if begins_early.any():
+        unit_before, worker = np.argwhere(begins_early)[0]
+        start = record.compute_start[unit_before + 1, worker]
+        raise ValueError(
+            f"a worker must compute one unit after the other; worker {worker} begins unit {unit_before + 1} at "
+            f"{start:g} s, and those in front of it end at {end_before[unit_before, worker]:g} s. Correct the "
+            "protocol's schedule."
+        )
 
 
 class Validation:
