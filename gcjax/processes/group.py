@@ -29,6 +29,7 @@ _JAX_HEARTBEAT_SECONDS = 100
 
 _STDERR = 2  # the file descriptor
 _TELL_SECONDS = 3.0  # that an interrupted process takes at most to tell the others
+_SHUTDOWN_SECONDS: dict[int, float] = dict.fromkeys(interrupts.EXIT_STATUS, 10.0)  # signal -> to part in
 
 _T = TypeVar("_T")
 
@@ -96,7 +97,9 @@ def group(
         link.run(link.node.fail(_error_line(error)))
         _leave_without_jax(error)
         raise
-    jax.distributed.shutdown()
+    # In it all wait for each other, and nobody watches any more: who left now would be missed only by JAX's own watch.
+    with interrupts.grace_period(_SHUTDOWN_SECONDS):
+        jax.distributed.shutdown()
     if shared_error is not None:
         raise shared_error
 

@@ -1,14 +1,17 @@
 """`gcjax run --distributed` with real processes on this machine."""
 
+import os
 import secrets
 import signal
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
 
 from tests.parameters import one_in
-from tests.processes.commands import free_port, group
+from tests.processes.commands import ROOT, free_port, group
 
 ENDLESS = ("--set", "rounds.num_rounds = 1000000", "--set", "rounds.pause = 0.01")
 PAUSING = ("--set", "rounds.pause = 0.3")
@@ -201,3 +204,25 @@ def test_ctrl_c_in_one_process_ends_all(tmp_path):
     assert ends[0].status == 130
     assert ends[0].stderr == "gcjax: interrupted; there is no checkpoint to resume, so empty out and start it again\n"
     check_lost(ends, 0, seconds=10, how="ended with an error: interrupted")
+
+
+LEAVING = """
+import jax, os, signal, sys, time
+from gcjax import interrupts, processes
+
+def interrupted_shutdown():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(1)
+    print("shut down", flush=True)
+
+jax.distributed.initialize, jax.distributed.shutdown = lambda *args, **options: None, interrupted_shutdown
+with interrupts.end_on_signals(), processes.group(coordinator="127.0.0.1:9", num_processes=1, process_id=0):
+    pass
+"""
+
+
+def test_ctrl_c_at_the_very_end_waits_until_the_processes_have_parted():
+    """The others would wait for who has left, for the 100 seconds of JAX's own watch."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    ended = subprocess.run([sys.executable, "-c", LEAVING], env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "shut down\n", "gcjax: interrupted\n")
