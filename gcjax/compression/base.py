@@ -56,7 +56,7 @@ def stateless(
 
     Args:
       compress: pure function `(float[d], rng_key) -> float[d]`, of float32 at least; the estimate is rounded to the
-        message's dtype.
+        message's dtype, and what is beyond its range to its largest number: of float16, 65504.
       num_bytes: `(d, bytes of a number) -> int`, the bytes of a message; where its dtypes differ, the mean of their
         bytes, a fraction, and the result is rounded up.
       worker_values: [W], a number for each worker, in which their compressions differ. Both functions then take it as
@@ -77,7 +77,8 @@ def stateless(
         flat, unravel = _flat(message)  # float[d]
         if flat.size == 0:
             return message, state
-        return unravel(compress(flat.astype(float32_at_least(flat)), rng_key, *state).astype(flat.dtype)), state
+        estimate = compress(flat.astype(float32_at_least(flat)), rng_key, *state)
+        return unravel(rounded_to(flat.dtype, estimate)), state
 
     def bytes_of_message(message: Any) -> Any:
         """The bytes that are sent for a message, of which shapes and dtypes count; int[W] where workers differ."""
@@ -123,6 +124,14 @@ def float32_at_least(array: Any) -> Any:
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise ValueError(f"messages that are compressed must be of floats; got {array.dtype}{list(array.shape)}.")
     return array.dtype if jnp.finfo(array.dtype).bits >= 32 else jnp.dtype(jnp.float32)
+
+
+def rounded_to(dtype: Any, numbers: jax.Array) -> jax.Array:
+    """The numbers in a dtype; finite ones beyond its range are its largest."""
+    if numbers.dtype == dtype:
+        return numbers
+    largest = jnp.finfo(dtype).max.astype(numbers.dtype)
+    return jnp.where(jnp.isfinite(numbers), numbers.clip(-largest, largest), numbers).astype(dtype)
 
 
 def check_share(share: float) -> None:

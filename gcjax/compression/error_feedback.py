@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax.compression.base import Compression, float32_at_least, validated
+from gcjax.compression.base import Compression, float32_at_least, rounded_to, validated
 from gcjax.equality import comparable
 
 
@@ -60,7 +60,8 @@ def error_feedback(compression: Compression) -> Compression:
     def compress(message: Any, state: ErrorFeedback, rng_key: jax.Array) -> tuple[Any, ErrorFeedback]:
         """The estimate of the message plus the residual (what was lost before), and the state with what is lost now."""
         message_plus_residual = jax.tree.map(lambda x, lost: x.astype(lost.dtype) + lost, message, state.residual)
-        rounded_sum = jax.tree.map(lambda total, x: _rounded(total, x.dtype), message_plus_residual, message)
+        # What is beyond the range of the type stays a residual.
+        rounded_sum = jax.tree.map(lambda total, x: rounded_to(x.dtype, total), message_plus_residual, message)
         estimate, inner_state = inner.compress(rounded_sum, state.inner, rng_key)
         residual = jax.tree.map(lambda total, x: total - x.astype(total.dtype), message_plus_residual, estimate)
         return estimate, ErrorFeedback(residual, inner_state)
@@ -68,11 +69,3 @@ def error_feedback(compression: Compression) -> Compression:
     return Compression(
         init, compress, inner.num_bytes, same_key=inner.same_key, is_contraction=False, num_workers=inner.num_workers
     )
-
-
-def _rounded(total: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """The numbers in a dtype; those beyond its range are its largest, so that the rest of them stays a residual."""
-    if total.dtype == dtype:
-        return total
-    largest = jnp.finfo(dtype).max.astype(total.dtype)
-    return jnp.where(jnp.isfinite(total), total.clip(-largest, largest), total).astype(dtype)

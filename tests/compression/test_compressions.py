@@ -375,3 +375,21 @@ def test_error_feedback_keeps_what_is_beyond_the_range_of_a_type():
     np.testing.assert_allclose(sent + np.asarray(state.residual, float), 3 * np.asarray(message, float), rtol=1e-6)
     broken = feedback.compress(jnp.array([jnp.inf, 0.0, 0.0], jnp.float16), state, KEY)[0]
     assert not jnp.isfinite(broken).all()  # a message that is not finite is not hidden
+
+
+@pytest.mark.parametrize("compression", [C.qsgd(levels=1), C.random_k(share=0.5)], ids=["qsgd", "random_k"])
+def test_estimates_beyond_the_range_of_a_type_are_its_largest_number(compression):
+    message = jnp.array([6e4, 6e4, -6e4, 6e4], jnp.float16)
+    estimate = compression.compress(message, (), KEY)[0]
+    sent = estimate[estimate != 0]
+    assert sent.size and (abs(sent) == jnp.finfo(jnp.float16).max).all()
+    assert not jnp.isfinite(compression.compress(message * jnp.inf, (), KEY)[0]).all()
+
+
+def test_error_feedback_of_estimates_beyond_the_range_of_a_type_keeps_the_rest():
+    feedback, message = C.error_feedback(C.qsgd(levels=3, bucket_size=8)), jnp.full(8, 6.5e4, jnp.float16)
+    state, sent = feedback.init(KEY, message), np.zeros(8)
+    for number in range(6):
+        estimate, state = feedback.compress(message, state, jax.random.fold_in(KEY, number))
+        sent += np.asarray(estimate, float)
+    np.testing.assert_allclose(sent + np.asarray(state.residual, float), 6 * np.asarray(message, float), rtol=1e-6)
