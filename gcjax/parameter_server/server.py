@@ -119,6 +119,7 @@ class Server:
             server writes to it.
         """
         check_setup(setup)
+        _validate.instance("limits", limits, Limits, "gcjax.parameter_server.Limits(200)")
         self.setup, self._limits = setup, limits.validated(setup.num_workers)
         check_server(address, security)
         _check_non_finite(setup, limits)

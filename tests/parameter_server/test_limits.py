@@ -29,6 +29,12 @@ def test_a_server_can_be_stopped_from_another_thread():
     assert len(server.run().loss) == 0
 
 
+@pytest.mark.parametrize("limits", ["200", 200, None])
+def test_what_is_no_limits_is_refused_in_words(limits):
+    with pytest.raises(ValueError, match=r"limits must be a Limits, .*Limits\(200\).*; got "):
+        Server(setup(protocols.asp()), limits)
+
+
 def test_numbers_of_numpy_can_be_said_in_json():
     limits = Limits(np.int64(5), seconds=np.float32(2), lease=np.int64(5), min_workers=np.int32(2))
     assert json.loads(json.dumps(limits.validated(4))) == [5, 2.0, 5.0, 2, "stop", None]
