@@ -39,13 +39,13 @@ def _table_cells(row: SchemeAdvice, advice: Advice) -> list[str]:
 
 
 def _regret_text(row: SchemeAdvice) -> str:
-    """The regret, or that the scheme is the best or cannot be told from it."""
+    """The regret, or that the scheme is the best or, on a line of its own, that it cannot be told from the best."""
     if row.is_best:
         return "best"
     regret_text = (
         f"{percent_text(row.regret.value)} % [{percent_text(row.regret.low)}, {percent_text(row.regret.high)}]"
     )
-    return f"indistinguishable, {regret_text}" if row.is_indistinguishable else regret_text
+    return f"indistinguishable,\n{regret_text}" if row.is_indistinguishable else regret_text
 
 
 def _sent_text(row: SchemeAdvice, gradient_bytes: float | None) -> str:

@@ -54,7 +54,7 @@ def scheme_results(schemes: Sequence[Scheme], seconds: np.ndarray, sample: Sampl
     with _results_under_way(schemes, seconds, sample, progress) as results_under_way:
         for index, (scheme, result) in enumerate(zip(schemes, results_under_way, strict=True)):
             fraction = _TRACING_FRACTION + (1 - _TRACING_FRACTION) * index / len(schemes)
-            progress.update(scheme.label, fraction)
+            progress.update("simulating", fraction, scheme.label)  # one label: most schemes are done by now
             results.append(result.result())  # of a future: waits for it
     return results
 

@@ -1,7 +1,9 @@
 """`gcjax trace advise FILE`, on a small file."""
 
 import json
+import re
 import types
+from pathlib import Path
 
 import gin
 import numpy as np
@@ -46,7 +48,8 @@ def advise(*arguments):
 
 def test_the_schemes_of_a_config_are_compared(job, capsys):
     assert advise("--config", "schemes.gin", "--bytes", "100") == 0
-    printed = capsys.readouterr().out
+    printed, errors = capsys.readouterr()
+    assert re.fullmatch(r"compiling: done in .* s \(.*\)\nsimulating: done in .* s \(100% of all\)\n", errors)
     assert "Stragglers cost 50 % [50, 50] of BSP's time." in printed
     assert "none waits 86 % [86, 86] (stale)" in printed and "needs your task with a target" in printed
     assert "Nothing was trained: the study of schemes.gin has no target." in printed and "study.target = ..." in printed
@@ -113,3 +116,11 @@ def test_times_that_cannot_be_simulated_are_refused(job, capsys, seconds, proble
     stragglers.write_trace("job.csv", trace)
     assert advise("--config", "schemes.gin") == 2
     assert problem in capsys.readouterr().err
+
+
+def test_a_regret_is_not_broken(job, capsys):
+    Path("schemes.gin").write_text(CONFIG.replace("'BSP': @bsp()", "'BSP': @bsp(), 'nor this': @worker_busy()"))
+    assert advise("--config", "schemes.gin") == 0
+    rows = [[cell.strip() for cell in line.split("│")] for line in capsys.readouterr().out.splitlines()]
+    first = next(index for index, row in enumerate(rows) if "indistinguishable," in row)
+    assert rows[first + 1][rows[first].index("indistinguishable,")] == "0.0 % [0.0, 0.0]"
