@@ -90,11 +90,16 @@ def locked(descriptor: int, folder: Path) -> bool:
     except OSError as error:
         if error.errno in HELD_ERRNOS:
             return False
-        if error.errno not in _NO_LOCKS_ERRNOS:
-            raise
-        problem = f"the file system of {folder} has no locks ({error.strerror})"
-        warnings.warn(f"{problem}; see to it that no other process writes there.", stacklevel=6)
+        warn_of_missing_locks(error, folder)
     return True
+
+
+def warn_of_missing_locks(error: OSError, folder: Path) -> None:
+    """Warns that the file system of a folder has no locks, if that is why one could not be had; raises other errors."""
+    if error.errno not in _NO_LOCKS_ERRNOS:
+        raise error
+    problem = f"the file system of {folder} has no locks ({error.strerror})"
+    warnings.warn(f"{problem}; see to it that no other process writes there.", stacklevel=7)
 
 
 def _still_has_name(descriptor: int, file: Path) -> bool:

@@ -6,6 +6,7 @@ not appended yet; half a last line is left out.
 
 import contextlib
 import fcntl
+import os
 import re
 from pathlib import Path
 from typing import TextIO
@@ -52,6 +53,7 @@ class SharedFolder:
             path.mkdir(parents=True, exist_ok=True)
         self._file: Path | None = None  # until `open`
         self._lock: TextIO | None = None
+        self._file_number = -1
         self._read_positions: dict[Path, tuple[bytes, int]] = {}  # how a file began, and up to where it was read
 
     def open(self, worker: int) -> None:
@@ -86,13 +88,14 @@ class SharedFolder:
                         other.rename(other.with_suffix(".replaced"))
             with file.open("x" if is_fresh else "w") as stream:
                 stream.write(_HEADER_LINE)
+                self._file_number = os.fstat(stream.fileno()).st_ino  # of another wrapper's file it is another one
         self._file = file
 
     def _locked_file(self, worker: int) -> TextIO | None:
         """The file by which a process is known to write as this worker, locked until it is closed; None if one does.
 
         The lock is a record lock: it goes with the process, also if that has forked others, and a process gets its own
-        again. Where the file system has none, nobody is told apart.
+        again. Where the file system has none, nobody is told apart, and a warning says so.
         """
         stream = (self.path / f".{self.prefix}.{worker}.lock").open("a")
         try:
@@ -101,6 +104,7 @@ class SharedFolder:
             if error.errno in locks.HELD_ERRNOS:
                 stream.close()
                 return None
+            locks.warn_of_missing_locks(error, self.path)
         return stream
 
     def _is_free(self, worker: int) -> bool:
@@ -114,6 +118,10 @@ class SharedFolder:
         """Appends float64[rows, 7] to the file of this process, at once; to 0.1 microseconds, empty cells for NaN.
 
         The columns are `_NAMES`; the first two, the worker and the number of the step, are whole numbers.
+
+        Raises:
+          ValueError: if another wrapper of this process has taken the place of this one, as when a cell of a notebook
+            is run again.
         """
         rounded_rows = np.round(rows, 7)
         worker_and_step = [pa.array(rounded_rows[:, i].astype(np.int64)) for i in range(2)]
@@ -125,6 +133,12 @@ class SharedFolder:
         with self._file.open("ab") as stream:
             if not stream.tell():
                 stream.write(_HEADER_LINE.encode())
+                self._file_number = os.fstat(stream.fileno()).st_ino
+            elif os.fstat(stream.fileno()).st_ino != self._file_number:
+                raise ValueError(
+                    f"A folder and a name are for one wrapper; another one writes {self._file} now, and this one no "
+                    "longer. Give each its own name."
+                )
             stream.write(sink.getvalue())
 
     def close(self) -> None:

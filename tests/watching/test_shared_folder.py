@@ -1,5 +1,6 @@
 """Files of rows: appended to, cut off, damaged, gone on with."""
 
+import errno
 import multiprocessing
 import shutil
 
@@ -128,6 +129,24 @@ def in_another_process(path, worker, start, end):
     folder.append(rows(worker, start + 1, start + 4))
     end.send("open")
     end.recv()
+
+
+def test_a_wrapper_whose_place_another_one_has_taken_says_so(path):
+    """Their times are not mixed; what was measured before is kept."""
+    first, second = opened(path, start=5), opened(path, start=5)
+    with pytest.raises(ValueError, match=r"for one wrapper; another one writes .*step.5.0.csv now, .* its own name"):
+        first.append(rows(0, 6, 9))
+    second.append(rows(0, 6, 8))
+    same(second.all_rows(), [rows(0, 6, 8)])
+
+
+def test_a_file_system_without_locks_is_said(path, monkeypatch):
+    def without_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.lockf", without_locks)
+    with pytest.warns(UserWarning, match="has no locks .*; see to it that no other process writes there"):
+        opened(path).append(rows(0, 1, 5))
 
 
 @pytest.mark.parametrize("start", [5, 9, 12])
