@@ -30,6 +30,11 @@ BUFFERED_BYTES = 1 << 16
 """What the other side's machine takes although nobody reads there: so many bytes are written without waiting."""
 CLOSE_SECONDS = 2.0
 """For which a worker may go on once it was told that the run is done."""
+KEEPALIVE_SECONDS = 360.0
+"""After which a worker that has heard nothing asks for a sign of life, for which the server then has a minute.
+
+The server's gRPC hangs up if it is asked oftener than every 5 minutes.
+"""
 _AUTHORIZATION = "authorization"
 
 
@@ -78,7 +83,8 @@ def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, s
       Refused: if the token, the format or the certificate is another one.
     """
     scheme, options = ("grpc+tls", {"tls_root_certs": security.certificate}) if security.certificate else ("grpc", {})
-    client = flight.connect(f"{scheme}://{address}", **options)
+    keepalive = [("grpc.keepalive_time_ms", int(1000 * KEEPALIVE_SECONDS))]
+    client = flight.connect(f"{scheme}://{address}", generic_options=keepalive, **options)
     headers = [(_AUTHORIZATION.encode(), _bearer(security.token).encode())]
     try:
         # An exchange has no deadline of its own, so a short call sees first whether anybody answers.

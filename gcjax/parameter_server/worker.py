@@ -60,7 +60,8 @@ def work(
       throttle: `(worker, unit) -> seconds` that a unit takes at least, to stand for a slower device.
       security: the token and the certificate of the server.
       patience: seconds for which a server at which nobody answers is looked for, also until it is started again. One
-        that answers and does not begin yet is waited for, for example while it computes its last commits anew.
+        that answers and does not begin yet is waited for, for example while it computes its last commits anew. One that
+        hangs with its connection open, for example suspended, is missed after some seven minutes.
 
     Returns:
       What the worker has done.

@@ -60,6 +60,45 @@ def test_nobody_waits_for_who_has_stopped_reading_and_all_messages_come_in_order
     assert [tuple(map(int, line.split())) for line in lines.splitlines()] == list(enumerate(SIZES))
 
 
+SUSPENDED = """
+import os, signal, time
+from gcjax.parameter_server import flight
+
+def suspend(connection):
+    connection.receive()
+    time.sleep(5)  # gRPC of itself asks for a sign of life when messages have come; later it does not
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+print(flight.listen("127.0.0.1:0", suspend, max_bytes=1).address, flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.slow
+def test_a_server_that_is_suspended_is_missed(monkeypatch):
+    monkeypatch.setattr(flight, "KEEPALIVE_SECONDS", 10.0)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", SUSPENDED], env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        connection = flight.connect(process.stdout.readline().strip(), max_bytes=1)
+        connection.send(Message({"kind": "alive"}))
+        watchdog = threading.Timer(200.0, process.kill)  # which would end the connection, too, with other words
+        watchdog.start()
+        with pytest.raises(Disconnected, match="ping timeout"):
+            connection.receive()
+        watchdog.cancel()
+    finally:
+        process.kill()
+
+
+def test_a_worker_asks_for_signs_of_life_as_often_as_servers_bear(monkeypatch):
+    asked = {}
+    monkeypatch.setattr(flight.flight, "connect", lambda location, **options: asked.update(options) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        flight.connect("127.0.0.1:1", max_bytes=1)
+    assert 300_000 < dict(asked["generic_options"])["grpc.keepalive_time_ms"] < 600_000
+
+
 class OneAtATime:
     """A writer that, as gRPC's, must not be used by two threads at once, nor after its end."""
 
