@@ -15,6 +15,7 @@ from gcjax.engine.program_digest import digest_of_program
 from gcjax.engine.validation import check_chunks
 from gcjax.parameter_server import rule_state, wire
 from gcjax.protocols.base import LocalWork, Protocol, code_of_messages
+from gcjax.protocols.simulation.rule_checks import check_rule
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.tasks.base import Task
 
@@ -56,14 +57,17 @@ class Setup(NamedTuple):
         """The rule that the server asks.
 
         Raises:
-          ValueError: if the protocol cannot be served, with the reason.
+          ValueError: if the protocol cannot be served, with the reason, or a function of its rule returns what it must
+            not.
         """
         if self.protocol.rule is None:
             raise ValueError(
                 "the protocol must have a rule to be served; this one has none. Say Protocol(..., rule=lambda "
                 "num_workers: gcjax.protocols.simulation.Rule(...))."
             )
-        return self.protocol.rule(self.num_workers)
+        rule = self.protocol.rule(self.num_workers)
+        check_rule(rule, self.num_workers, 1, jnp.result_type(float))
+        return rule
 
 
 def check_setup(setup: Setup) -> None:

@@ -18,6 +18,7 @@ from gcjax import codes, parameter_server, protocols, tasks
 from gcjax.parameter_server import Limits, Refused, Security, flight, setups, units, wire
 from gcjax.parameter_server.transport import Disconnected
 from gcjax.parameter_server.wire import Message
+from gcjax.protocols.simulation import Rule
 from tests.parameter_server.driven import Connection, Driven
 from tests.parameter_server.processes import Served
 from tests.parameter_server.runs import setup, start_workers
@@ -281,3 +282,22 @@ def test_a_push_that_is_not_complete_is_refused_and_the_run_goes_on(monkeypatch,
     result = run.end()
     assert result.num_refused == 1
     assert len(result.loss) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"commits": lambda view, worker: view.idle}, r"commits of a Rule must return bool\[\]; it returned bool\[4\]"),
+        ({"stop": lambda view: view.begin_time}, r"stop of a Rule must return float\[\]; it returned float.*\[4\]"),
+        ({"stop": 5.0}, r"stop of a Rule must be a function \(view\) -> float\[\]; got 5.0"),
+        (
+            {"stop": lambda view: view.now, "remember_unit": lambda view, worker: view.progress},
+            r"remember_unit of a Rule must return what it gets as `view.memory`, \(\); it returned int32\[4\]",
+        ),
+    ],
+    ids=["commits", "stop", "stop-value", "remember_unit"],
+)
+def test_a_rule_whose_functions_return_something_else_is_refused(fields, problem):
+    protocol = ASP.replace(rule=lambda num_workers: Rule(num_contributions=num_workers, **fields))
+    with pytest.raises(ValueError, match=problem):
+        parameter_server.Server(setup(protocol), Limits(5))

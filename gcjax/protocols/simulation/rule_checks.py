@@ -27,7 +27,7 @@ _RETURNED_FOR_MESSAGE = {
 
 _RETURNED_FOR_VIEW = {
     "ready": "bool[W]", "pulls": "bool[W]", "num_units": "int32[W]", "alarm": "float[]", "turn_seconds": "float[W]",
-    "code_row": "int32[W]",
+    "code_row": "int32[W]", "stop": "float[]",
 }  # fmt: skip
 """What the functions `(view)` return."""
 
@@ -38,7 +38,7 @@ _KINDS = {"bool": (np.bool_,), "int32": (np.integer,), "float": (np.floating, np
 def check_rule(rule: Rule, num_workers: int, num_commits: int, dtype: Any) -> None:
     """Checks the numbers of a rule, and the shapes and types of what its functions return.
 
-    `stop` and `remember_unit`, which no event queue asks, are not looked at.
+    `remember_unit` is looked at where the server stops turns, since nobody asks it elsewhere.
 
     Args:
       rule: of anybody.
@@ -57,14 +57,17 @@ def check_rule(rule: Rule, num_workers: int, num_commits: int, dtype: Any) -> No
     _returned("memory", memory_of)
     view = jax.eval_shape(lambda: first_view(rule, jnp.ones(num_workers, bool), dtype))
     view = view._replace(counts=jax.eval_shape(counts_of, view))
+    if rule.stop is not None:
+        view = view._replace(progress=view.clock, stopped=view.idle)
     worker = jax.ShapeDtypeStruct((), jnp.int32)
     for name, expected in _RETURNED_FOR_MESSAGE.items():
         _check_function(rule, name, f"(view, worker) -> {expected}", view, worker)
     for name, expected in _RETURNED_FOR_VIEW.items():
         if name != "num_units" or callable(rule.num_units):
             _check_function(rule, name, f"(view) -> {expected}", view)
-    remember = _function(rule, "remember", "(view, worker) -> memory")
-    _check_memory(view.memory, _returned("remember", remember, view, worker))
+    for name in ("remember", "remember_unit") if rule.stop is not None else ("remember",):
+        remember = _function(rule, name, "(view, worker) -> memory")
+        _check_memory(name, view.memory, _returned(name, remember, view, worker))
 
 
 def _function(rule: Rule, name: str, signature: str) -> Callable[..., Any]:
@@ -104,13 +107,13 @@ def _check_weight(weight: Any, shape: tuple[int, int]) -> None:
         _raise_wrong_value("weight", f"float[..., C] or float[..., 1] for arrays [..., C], here {list(shape)}", value)
 
 
-def _check_memory(memory: Any, remembered: Any) -> None:
-    """Raises a `ValueError` unless what `remember` returns can take the place of the memory, leaf by leaf."""
+def _check_memory(name: str, memory: Any, remembered: Any) -> None:
+    """Raises a `ValueError` unless what the function `name` returns can take the place of the memory, leaf by leaf."""
     memory = jax.tree.map(jax.typeof, memory)
     structure: Any = jax.tree.structure(memory)
     has_structure = structure == jax.tree.structure(remembered)
     if not has_structure or not all(map(_can_replace, jax.tree.leaves(memory), jax.tree.leaves(remembered))):
-        _raise_wrong_value("remember", f"what it gets as `view.memory`, {_text(memory)}", remembered)
+        _raise_wrong_value(name, f"what it gets as `view.memory`, {_text(memory)}", remembered)
 
 
 def _can_replace(old: Any, new: Any) -> bool:
