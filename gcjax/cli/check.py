@@ -7,6 +7,9 @@ def command(options: argparse.Namespace) -> int:
     """`gcjax check`: checks a specification, or the schedules of a config; returns the exit status, 0 or 1."""
     if (options.schedule is None) == (options.protocol is None):
         raise ValueError("check takes either a PROTOCOL or --schedule CONFIG; see gcjax check --help.")
+    from gcjax.cli import cached_programs
+
+    cached_programs.use_cache_folder()
     if options.schedule is not None:
         from gcjax.cli import check_json, check_schedules
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import jax
 import pytest
 
+from gcjax import cli
 from gcjax.cli import cached_programs
 from tests.parameters import some
 
 # Each prints how many programs were compiled, and how many read.
 BEGIN = """
 import collections, jax
+from gcjax import cli
 from gcjax.cli import cached_programs
 
 counts = collections.Counter()
@@ -108,3 +110,9 @@ def test_an_empty_setting_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(cached_programs, "_jax_setting", lambda name: "")
     monkeypatch.setattr(jax.config, "update", lambda *_: None)
     assert cached_programs.use_cache_folder() == tmp_path / "gcjax" / "programs"
+
+
+def test_check_keeps_its_programs_too(home):
+    _, settings = home
+    assert cli.main(["check", "ssp", "--num-workers", "2"]) == 0
+    assert settings["jax_compilation_cache_dir"] == str(cached_programs.default_cache_folder())

@@ -193,7 +193,10 @@ def test_an_array_of_objects_is_not_unpickled(tmp_path):
         ("worker,unit,seconds\n0,,1\n", "column unit of a trace must hold whole numbers"),
         ("worker,unit,seconds\n0,0,fast\n", "column seconds of a trace must hold numbers"),
         ("worker,unit,seconds\n0,0,\n1,0,true\n", "column seconds of a trace must hold numbers; .* has True in row 2"),
-        ("worker,unit,seconds\n0,false,1\n0,true,1\n", "column unit of a trace must hold numbers; .* has False in row 1"),
+        (
+            "worker,unit,seconds\n0,false,1\n0,true,1\n",
+            "column unit of a trace must hold numbers; .* has False in row 1",
+        ),
         ("worker,unit,seconds\n0,0,1\n0,1\n", "Row #3: Expected 3 columns, got 2: 0,1"),
         ("worker,unit,seconds\n0,0,1\n0,1e300,1\n", "column unit of a trace must hold whole numbers"),
         ("worker,unit,seconds\n0,0,1\n0,inf,1\n", "column unit of a trace must hold whole numbers"),

@@ -139,7 +139,7 @@ def _returned(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function in the field `name` returns, of each array its shape and type only; nothing is computed.
 
     Raises:
-      ValueError: if it asks for the values of arrays.
+      ValueError: if it asks for the values of arrays. What the function raises has a note with its name.
     """
     types = []
 
@@ -149,9 +149,10 @@ def _returned(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
     try:
         jax.eval_shape(noting_types, *arguments)
-    except (*_MISSING_VALUE_ERRORS, ValueError) as error:
+    except (*_MISSING_VALUE_ERRORS, ValueError, TypeError) as error:
         is_of_several_values = str(error).startswith("The truth value of an array")  # a ValueError
         if not isinstance(error, _MISSING_VALUE_ERRORS) and not is_of_several_values:
+            error.add_note(f"This was raised in {name} of a Rule, for {_text(jax.tree.map(_type_of, arguments)):.300}.")
             raise
         raise ValueError(
             f"{name} of a Rule must not ask what the value of an array is, as Python's if, and, or, not, int() and "
