@@ -7,7 +7,16 @@ or an assignment in `gcjax.codes.diagnostics`.
 from gcjax.codes import assignments, diagnostics, stopping
 from gcjax.codes.alternatives import alternatives
 from gcjax.codes.approximate import expander, one_step, optimal_decoding
-from gcjax.codes.base import Assignment, Coding, GradientCode, Holders, chunk_coefficients, holders
+from gcjax.codes.base import (
+    Assignment,
+    Coding,
+    GradientCode,
+    Holders,
+    check_finish,
+    check_progress,
+    chunk_coefficients,
+    holders,
+)
 from gcjax.codes.batch_raptor import batch_raptor
 from gcjax.codes.bit_allocation import bit_allocation, quantisation_noise
 from gcjax.codes.block_coordinate import block_coordinate, block_redundancies, shifted_exponential_order_seconds
@@ -79,6 +88,8 @@ __all__ = [
     "bit_allocation",
     "block_coordinate",
     "block_redundancies",
+    "check_finish",
+    "check_progress",
     "chunk_coefficients",
     "clustered",
     "coded_multi_message",

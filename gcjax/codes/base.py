@@ -244,6 +244,9 @@ def check_progress(assignment: Assignment, progress: Any) -> jax.Array:
 
     Returns:
       int32[W]; for bool[W], who has arrived, the whole load of those and nothing of the others.
+
+    Raises:
+      ValueError: if it is something else.
     """
     progress = _as_array("progress", progress)
     shape, dtype = progress.shape, progress.dtype
@@ -270,7 +273,14 @@ def check_progress(assignment: Assignment, progress: Any) -> jax.Array:
 
 
 def check_finish(assignment: Assignment, finish: Any) -> jax.Array:
-    """Checks that `finish` is float[W, K]; takes whole numbers, lists, tuples and arrays of NumPy as well."""
+    """Checks that `finish` is float[W, K]; takes whole numbers, lists, tuples and arrays of NumPy as well.
+
+    Returns:
+      float[W, K], seconds at which each worker finishes each of its chunks.
+
+    Raises:
+      ValueError: if it is something else.
+    """
     finish = _as_array("finish", finish)
     shape = (assignment.num_workers, assignment.load)
     if jnp.issubdtype(finish.dtype, jnp.integer):
