@@ -1,24 +1,26 @@
-"""How much longer than the first scheme the others take to the target, seed by seed: all have the same durations."""
+"""How much longer than a reference the other schemes take to the target, seed by seed: all have the same durations."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from gcjax import _validate
 from gcjax.analysis import table_cells
 from gcjax.tables import markdown_table
 
 _CONFIDENCE = 0.95
 INTERVAL_NAME = f"{100 * _CONFIDENCE:g} % interval"
 
-NOTES = f"""\
+_NOTES = """\
 - Virtual seconds to the target, over the seeds in which both schemes reached it, later than at 0 s: the mean of the
   differences, and the geometric mean of the ratios. All schemes have the same delays, parameters and batches in a
   seed, so that what these have in common is not in the spread.
-- The interval is that of the ratio, by Student's t for the mean of its logarithms: {100 * _CONFIDENCE:g} % of such
-  intervals have it inside, but that the first scheme is chosen by the same seeds, which makes it look a little better
-  than it is. Where 1 is in the interval, the two cannot be told apart.
+- The interval is that of the ratio, by Student's t for the mean of its logarithms: {percent:g} % of such
+  intervals have it inside{exception}. Where 1 is in the interval, the two cannot be told apart.
 """
+_BEST_IS_FLATTERED = """, but that the first scheme is chosen by the same seeds, which makes it look a little better
+  than it is"""
 
 
 class TimesAsLong(NamedTuple):
@@ -52,6 +54,9 @@ class PairedRow(NamedTuple):
     num_seeds: str
 
 
+HEADS = PairedRow("Scheme", "Seconds later", "Times as long", INTERVAL_NAME, "Seeds")
+
+
 def times_as_long(first_times: np.ndarray, other_times: np.ndarray) -> TimesAsLong | None:
     """How many times as long as the first scheme another takes; None with fewer than 2 seeds to tell it by.
 
@@ -72,25 +77,50 @@ def is_comparable(first_times: np.ndarray, other_times: np.ndarray) -> np.ndarra
     return (np.isfinite(times) & (times > 0)).all(axis=0)
 
 
-def section(reach_times: dict[str, np.ndarray]) -> str:
-    """A section in Markdown with a row for each scheme but the first; empty if there is nothing to compare.
+def reference_first(reach_times: dict[str, np.ndarray], against: str) -> dict[str, np.ndarray]:
+    """The times of all schemes, those of the scheme `against` first, the others as they were.
+
+    Raises:
+      ValueError: if there is no such scheme; it has the names of all.
+    """
+    _validate.choice("against", against, reach_times)
+    return {against: reach_times[against], **reach_times}
+
+
+def section(reach_times: dict[str, np.ndarray], *, against: str | None = None) -> str:
+    """A section in Markdown with a row for each scheme but the reference; empty if there is nothing to compare.
 
     Args:
       reach_times: scheme -> float[S] virtual seconds to the target for each of S seeds, inf where it was not reached;
         the best scheme first.
+      against: the scheme that the others are compared with; the first one if None.
+
+    Raises:
+      ValueError: if there is no scheme `against`.
     """
-    first_scheme, *other_schemes = reach_times
-    if not other_schemes or len(reach_times[first_scheme]) < 2 or not np.isfinite(reach_times[first_scheme]).any():
+    table_rows = rows(reach_times, against=against)
+    if not table_rows:
         return ""
-    heads = PairedRow("Scheme", "Seconds later", "Times as long", INTERVAL_NAME, "Seeds")
-    lines = [
-        f"## Later than {first_scheme}, seed by seed",
-        "",
-        markdown_table(heads, list(_rows(reach_times))),
-        "",
-        NOTES,
-    ]
+    reference = against or next(iter(reach_times))
+    lines = [f"## Later than {reference}, seed by seed", "", markdown_table(HEADS, table_rows), "", notes(against)]
     return "\n".join(lines)
+
+
+def rows(reach_times: dict[str, np.ndarray], *, against: str | None = None) -> list[PairedRow]:
+    """The cells of each scheme but the reference; arguments and errors as of `section`.
+
+    Without `against` there are none if there is 1 seed, or the first scheme did not reach the target.
+    """
+    if against is not None:
+        return list(_rows(reference_first(reach_times, against)))
+    first_times = next(iter(reach_times.values()))
+    return list(_rows(reach_times)) if first_times.size > 1 and np.isfinite(first_times).any() else []
+
+
+def notes(against: str | None) -> str:
+    """What the columns mean, as a Markdown list; `against`: the reference if it was named, None if it is the best."""
+    exception = _BEST_IS_FLATTERED if against is None else ""
+    return _NOTES.format(percent=100 * _CONFIDENCE, exception=exception)
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float]:

@@ -25,13 +25,19 @@ def write_page(folder: Path, page: str, facts: dict[str, Any]) -> None:
     files.write_text(folder / "operative.gin", config.operative())
 
 
-def write_report(results: Results, folder: Path) -> None:
+def write_report(results: Results, folder: Path, *, against: str | None = None) -> None:
     """Writes `summary.md`, `loss_vs_time.png` and `timeline.png`, and their digests if `run.json` has digests at all.
 
+    Args:
+      results: of a comparison.
+      folder: of its run.
+      against: the scheme that the differences seed by seed are from; the best one if None.
+
     Raises:
-      ValueError: if the `run.json` of the folder is damaged.
+      ValueError: if the `run.json` of the folder is damaged, or there is no scheme `against`.
     """
+    page = summary.markdown(results, against=against)
     with seal.rewriting(folder, REPORT_FILES):
-        files.write_text(folder / "summary.md", summary.markdown(results))
+        files.write_text(folder / "summary.md", page)
         loss_vs_time(results, folder / "loss_vs_time.png")
         timeline(results, folder / "timeline.png")

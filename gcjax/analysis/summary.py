@@ -46,13 +46,27 @@ def table(results: Results) -> RichTable:
     return RichTable(title, heads(results), rows(results), caption=same_durations(results))
 
 
-def markdown(results: Results) -> str:
-    """The summary as a Markdown page, with what its columns mean, and with the differences seed by seed."""
+def paired_table(results: Results, against: str) -> RichTable:
+    """The differences from the scheme `against`, seed by seed, for the terminal; errors as of `markdown`."""
+    title = f"Later than {against}, seed by seed: to the target, in virtual seconds and as a ratio"
+    return RichTable(title, paired.HEADS, paired.rows(times_best_first(results), against=against))
+
+
+def markdown(results: Results, *, against: str | None = None) -> str:
+    """The summary as a Markdown page, with what its columns mean, and with the differences seed by seed.
+
+    Args:
+      results: of a comparison.
+      against: the scheme that the differences are from; the best one if None.
+
+    Raises:
+      ValueError: if there is no scheme `against`.
+    """
     warning = same_durations(results)
     notes = column_notes(results) if warning is None else f"{column_notes(results)}- {warning}\n"
-    times_of_schemes = {scheme: reach_times(results, scheme) for scheme in _schemes_best_first(results)}
     page = "\n".join(["# Summary", "", markdown_table(heads(results), rows(results)), "", notes])
-    return "\n".join(part for part in (page, paired.section(times_of_schemes)) if part)
+    paired_section = paired.section(times_best_first(results), against=against)
+    return "\n".join(part for part in (page, paired_section) if part)
 
 
 def column_notes(results: Results) -> str:
@@ -179,6 +193,11 @@ def heads(results: Results) -> SummaryRow:
         chunks_per_worker="Chunks per worker",
         numbers_sent="Numbers sent per worker",
     )
+
+
+def times_best_first(results: Results) -> dict[str, np.ndarray]:
+    """Scheme -> float[S], the virtual seconds to the target for each of S seeds, in the order of `rows`."""
+    return {scheme: reach_times(results, scheme) for scheme in _schemes_best_first(results)}
 
 
 def _schemes_best_first(results: Results) -> list[str]:

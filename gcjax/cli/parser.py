@@ -150,6 +150,10 @@ def _add_report(commands: Any) -> None:
     """Adds `gcjax report`."""
     parser = commands.add_parser("report", help="rebuild the summary and the figures of a run")
     parser.add_argument("folder", metavar="RUN_DIR", help="a folder that 'gcjax run' wrote")
+    parser.add_argument(
+        "--against", metavar="SCHEME",
+        help="the scheme that the differences seed by seed are from (default: the best one); also prints them",
+    )  # fmt: skip
     report_files.add_options(parser)
     internal_errors.add_option(parser)
     json_output.add_option(parser)

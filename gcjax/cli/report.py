@@ -27,34 +27,45 @@ def command(options: argparse.Namespace) -> None:
     folder = Path(options.folder)
     report_files.check(options)
     activities = report_files.shown_activities(options, folder)  # refuses before anything is printed
-    _rebuild_report(folder)
+    _rebuild_report(folder, options.against)
     report_files.write(options, folder, activities)
     if options.json:
         from gcjax.cli import results_json
 
-        options.result = results_json.folder_json(folder)
+        options.result = results_json.folder_json(folder, against=options.against)
 
 
 @warning_lines.print_warnings()
-def _rebuild_report(folder: Path) -> None:
+def _rebuild_report(folder: Path, against: str | None) -> None:
     """Rebuilds summary and figures if the run is a comparison, and prints its table; else prints its summary.
 
-    Of a comparison that cannot be written, such as one in an archive, the table is printed all the same.
+    Of a comparison that cannot be written, such as one in an archive, the table is printed all the same. `against`: the
+    scheme that differences seed by seed are from, which then are printed, too.
     """
     from gcjax import analysis, progress, tables
-    from gcjax.analysis import seal
+    from gcjax.analysis import seal, summary
 
     if (folder / "summary.md").exists() and not analysis.store.is_comparison(folder):
+        _check_has_schemes(folder, against)
         seal.read(folder, rebuilt_files=(analysis.store.PAGE_FILE,))  # raises for a damaged file
         progress.console().print(tables.rich_page((folder / "summary.md").read_text()))
         return
     results = analysis.load(folder)
-    _write_report(results, folder)
-    progress.console().print(analysis.table(results))
+    differences = () if against is None else ("", summary.paired_table(results, against))
+    _write_report(results, folder, against)
+    progress.console().print(analysis.table(results), *differences)
 
 
-def _write_report(results: Results, folder: Path) -> None:
-    """Writes summary and figures of a comparison into its folder.
+def _check_has_schemes(folder: Path, against: str | None) -> None:
+    """Raises a `ValueError` if a scheme is named as the reference for the folder of something else."""
+    if against is not None:
+        raise ValueError(
+            f"--against is for comparisons and sweeps; got {against!r} for {folder}, which is neither. Leave it out."
+        )
+
+
+def _write_report(results: Results, folder: Path, against: str | None) -> None:
+    """Writes summary and figures of a comparison into its folder; `against` as of `analysis.write_report`.
 
     Warns:
       UserWarning: if nothing can be written there, so that they stay as they are.
@@ -63,7 +74,7 @@ def _write_report(results: Results, folder: Path) -> None:
 
     try:
         with locks.lock(folder):
-            analysis.write_report(results, folder)
+            analysis.write_report(results, folder, against=against)
     except OSError as error:
         if error.errno not in _NOT_WRITABLE_ERRNOS:
             raise

@@ -12,18 +12,28 @@ from gcjax.analysis.store import Results, is_comparison
 _MEAN_COLUMNS = ("computing", "communicating", "waiting", "mean_staleness", "chunks", "numbers")
 
 
-def folder_json(folder: Path) -> dict[str, Any]:
-    """The folder, its files, the rows of `summary.md` as text, and for a comparison the numbers of each scheme."""
-    summary_page = folder / "summary.md"
+def folder_json(folder: Path, *, against: str | None = None) -> dict[str, Any]:
+    """The folder, its files, the rows of `summary.md` as text, and for a comparison the numbers of each scheme.
+
+    The differences seed by seed are from the scheme `against`, or from the best one if None.
+    """
     results = analysis.load(folder) if is_comparison(folder) else None
+    # `summary.md` may be with another reference, where the folder cannot be written.
+    page = summary.markdown(results, against=against) if results is not None else _summary_page(folder)
     files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     visible_files = [path for path in files if not any(part.startswith(".") for part in path.parts)]
     return {
         "folder": str(folder.absolute()),
         "files": sorted(path.as_posix() for path in visible_files),
-        "tables": tables.rows_of_tables(summary_page.read_text()) if summary_page.is_file() else [],
+        "tables": tables.rows_of_tables(page),
         "schemes": [_scheme_json(results, scheme) for scheme in results.schemes] if results is not None else [],
     }
+
+
+def _summary_page(folder: Path) -> str:
+    """The text of `summary.md`; "" if there is none."""
+    path = folder / "summary.md"
+    return path.read_text() if path.is_file() else ""
 
 
 def _scheme_json(results: Results, scheme: str) -> dict[str, Any]:

@@ -37,3 +37,22 @@ def test_the_mean_is_inside_of_so_many_intervals():
 def test_nothing_is_said_of_one_seed_or_if_nobody_got_there(times):
     assert paired.section({"one": np.array(times), "other": np.array(times)}) == ""
     assert paired.section({"alone": np.array([1.0, 2.0])}) == ""
+
+
+def test_the_reference_may_be_named():
+    reach_times = {"first": np.array([10.0, 20.0, 30.0]), "second": np.array([11.0, 24.0, 33.0])}
+    page = paired.section(reach_times, against="second")
+    low, high = by_scipy(1 / np.array([1.1, 1.2, 1.1]))
+    assert page.startswith("## Later than second, seed by seed\n")
+    assert f"| first | -2.67 | 0.88 | [{low:.2f}, {high:.2f}] | 3 of 3 |" in page
+    assert "chosen by the same seeds" in paired.section(reach_times) and "chosen by the same seeds" not in page
+
+
+def test_a_named_reference_has_rows_also_where_nothing_can_be_told():
+    reach_times = {"first": np.array([10.0]), "never": np.array([np.inf])}
+    assert "| first | - | - | - | 0 of 1 |" in paired.section(reach_times, against="never")
+
+
+def test_a_reference_that_is_no_scheme():
+    with pytest.raises(ValueError, match=r"against must be one of 'BSP', 'SSP'; got 'BPS'\. Did you mean 'BSP'\?"):
+        paired.section({"BSP": np.ones(2), "SSP": np.ones(2)}, against="BPS")

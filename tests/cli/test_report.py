@@ -185,3 +185,24 @@ def test_a_folder_that_is_no_comparison_has_a_page(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "<h1>A study: " in page and '<p id="verdict">All is well &amp; done.</p>' in page
     assert "x &lt;i&gt;" in page and "<td>cpu</td>" in page
+
+
+def test_against_a_scheme_the_differences_are_from_it(folder, capsys):
+    assert report(folder, "--against", "ASP") == 0
+    assert "Later than ASP, seed by seed" in capsys.readouterr().out
+    page = (folder / "summary.md").read_text()
+    assert "## Later than ASP, seed by seed" in page and analysis.load(folder).schemes == ["BSP", "ASP", "FRC"]
+    assert report(folder, "--against", "ASP", "--json") == 0
+    _, differences = json.loads(capsys.readouterr().out)["tables"]
+    assert {row["Scheme"] for row in differences} == {"BSP", "FRC"}
+
+
+def test_against_what_is_no_scheme(folder, tmp_path, capsys):
+    before = (folder / "summary.md").read_bytes()
+    assert report(folder, "--against", "AS") == 2
+    output, error = capsys.readouterr()
+    assert "against must be one of 'ASP', 'BSP', 'FRC'; got 'AS'. Did you mean 'ASP'?" in error and not output
+    assert (folder / "summary.md").read_bytes() == before
+    (tmp_path / "summary.md").write_text("# A study\n")
+    assert report(tmp_path, "--against", "ASP") == 2
+    assert "--against is for comparisons and sweeps; got 'ASP'" in capsys.readouterr().err
