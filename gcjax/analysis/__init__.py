@@ -21,15 +21,18 @@ from gcjax.analysis.store import (
 )
 from gcjax.analysis.styles import seed_curves
 from gcjax.analysis.summary import best_value, markdown, reach_times, table
+from gcjax.analysis.sweeps import Combination, Sweep, load_sweep
 from gcjax.analysis.target import Target, target
 from gcjax.analysis.timelines.writing import write_timeline
 from gcjax.tables import RichTable, markdown_table
 
 __all__ = [
     "CHECKPOINTS",
+    "Combination",
     "Costs",
     "Results",
     "RichTable",
+    "Sweep",
     "Target",
     "UnsealedWarning",
     "best_value",
@@ -43,6 +46,7 @@ __all__ = [
     "is_resumable",
     "is_stalled",
     "load",
+    "load_sweep",
     "make_empty_folder",
     "markdown",
     "markdown_table",

@@ -19,7 +19,7 @@ _NOTES = """\
 - The interval is that of the ratio, by Student's t for the mean of its logarithms: {percent:g} % of such
   intervals have it inside{exception}. Where 1 is in the interval, the two cannot be told apart.
 """
-_BEST_IS_FLATTERED = """, but that the first scheme is chosen by the same seeds, which makes it look a little better
+_BEST_IS_FLATTERED = """, but that the best one is chosen by the same seeds, which makes it look a little better
   than it is"""
 
 
@@ -42,6 +42,20 @@ class TimesAsLong(NamedTuple):
     def is_told_apart(self) -> bool:
         """Whether the interval says which of the two is faster."""
         return self.low > 1 or self.high < 1
+
+
+class Difference(NamedTuple):
+    """How much longer than the reference a scheme takes to the target.
+
+    Attributes:
+      num_pairs: the seeds that count.
+      seconds_later: the mean of the differences in virtual seconds; NaN with fewer than 2 seeds.
+      ratio: the geometric mean of the ratios, and its interval; None with fewer than 2 seeds.
+    """
+
+    num_pairs: int
+    seconds_later: float
+    ratio: TimesAsLong | None
 
 
 class PairedRow(NamedTuple):
@@ -131,21 +145,31 @@ def mean_interval(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - half), float(values.mean() + half)
 
 
+def row(scheme: str, reference_times: np.ndarray, times: np.ndarray) -> PairedRow:
+    """The cells of one scheme, by its times to the target and those of the reference, as of `times_as_long`."""
+    difference = pair(reference_times, times)
+    num_seeds = f"{difference.num_pairs} of {times.size}"
+    ratio, seconds_later = difference.ratio, difference.seconds_later
+    if ratio is None:
+        return PairedRow(scheme, "-", "-", "-", num_seeds)
+    return PairedRow(
+        scheme,
+        seconds_behind=f"{seconds_later:.{table_cells.decimals_of(seconds_later)}f}",
+        times_as_long=f"{ratio.mean:.2f}",
+        interval=f"[{ratio.low:.2f}, {ratio.high:.2f}]",
+        num_seeds=num_seeds,
+    )
+
+
+def pair(reference_times: np.ndarray, times: np.ndarray) -> Difference:
+    """How much longer one scheme takes than the reference; arguments as of `times_as_long`."""
+    counts = is_comparable(reference_times, times)
+    ratio = times_as_long(reference_times, times)
+    seconds_later = float("nan") if ratio is None else float((times[counts] - reference_times[counts]).mean())
+    return Difference(int(counts.sum()), seconds_later, ratio)
+
+
 def _rows(reach_times: dict[str, np.ndarray]) -> Iterator[PairedRow]:
     """A row for each scheme but the first of `reach_times` (see `section`)."""
     (_, first_times), *others = reach_times.items()
-    for scheme, times in others:
-        counts = is_comparable(first_times, times)
-        num_seeds = f"{counts.sum()} of {counts.size}"
-        ratio = times_as_long(first_times, times)
-        if ratio is None:
-            yield PairedRow(scheme, "-", "-", "-", num_seeds)
-            continue
-        seconds_behind = (times[counts] - first_times[counts]).mean()
-        yield PairedRow(
-            scheme,
-            seconds_behind=f"{seconds_behind:.{table_cells.decimals_of(seconds_behind)}f}",
-            times_as_long=f"{ratio.mean:.2f}",
-            interval=f"[{ratio.low:.2f}, {ratio.high:.2f}]",
-            num_seeds=num_seeds,
-        )
+    return (row(scheme, first_times, times) for scheme, times in others)

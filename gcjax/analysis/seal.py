@@ -44,6 +44,15 @@ def add_missing_digests(folder: Path) -> None:
         write(folder, _without_file_digests(content))
 
 
+def run_facts(folder: Path) -> dict[str, Any]:
+    """What the `run.json` of a folder says besides digests, whatever other files are like; empty if there is none.
+
+    Raises:
+      ValueError: if it is damaged.
+    """
+    return _without_file_digests(_verified_run_json(folder))
+
+
 def check_not_of_run(folder: Path, path: str | Path) -> None:
     """Raises a `ValueError` if the file at this path is one that the run in the folder has written."""
     path = Path(path)

@@ -21,11 +21,14 @@ from gcjax.analysis import seal
 from gcjax.analysis.seal import CHECKPOINTS
 
 Columns = dict[str, np.ndarray]
-REPORT_FILES = ("summary.md", "loss_vs_time.png", "timeline.png")
+SUMMARY_FILE = "summary.md"
+REPORT_FILES = (SUMMARY_FILE, "loss_vs_time.png", "timeline.png")
 """What `gcjax report` makes from the others."""
 PAGE_FILE = "report.html"
 """What `gcjax report --html` makes from the others."""
 METRICS_FILE, TIMELINE_FILE, COMMITS_FILE = "metrics.parquet", "timeline.parquet", "commits.parquet"
+SWEEP_FILE = "sweep.parquet"
+"""The table of a sweep, a row for each seed of each scheme of each combination."""
 _DROPPED_CHECKPOINTS = ".checkpoints-of-a-finished-run"
 
 
@@ -170,6 +173,8 @@ def load(path: str | Path) -> Results:
         hint = f" Runs here: {', '.join(run_folders)}." if run_folders else ""
         if (folder / CHECKPOINTS).is_dir():
             hint = " It is of a run or sweep that has not ended: the same command with --resume goes on with it."
+        if (folder / SWEEP_FILE).is_file():
+            hint = " It is of a sweep: gcjax.analysis.load_sweep reads it, and load the folder of a combination in it."
         raise ValueError(
             f"A folder written by 'gcjax run' is needed; {folder} has no {', '.join(missing_files)}.{hint}"
         )

@@ -48,8 +48,12 @@ def table(results: Results) -> RichTable:
 
 def paired_table(results: Results, against: str) -> RichTable:
     """The differences from the scheme `against`, seed by seed, for the terminal; errors as of `markdown`."""
-    title = f"Later than {against}, seed by seed: to the target, in virtual seconds and as a ratio"
-    return RichTable(title, paired.HEADS, paired.rows(times_best_first(results), against=against))
+    return RichTable(paired_title(against), paired.HEADS, paired.rows(times_best_first(results), against=against))
+
+
+def paired_title(against: str) -> str:
+    """What is above a table of differences from the scheme `against` on the terminal."""
+    return f"Later than {against}, seed by seed: to the target, in virtual seconds and as a ratio"
 
 
 def markdown(results: Results, *, against: str | None = None) -> str:
@@ -202,15 +206,14 @@ def times_best_first(results: Results) -> dict[str, np.ndarray]:
 
 def _schemes_best_first(results: Results) -> list[str]:
     """The schemes in the order of the rows."""
-    return sorted(results.schemes, key=lambda scheme: _sort_key(results, scheme))
+    return sorted(results.schemes, key=lambda scheme: rank(reach_times(results, scheme)))
 
 
-def _sort_key(results: Results, scheme: str) -> tuple[float, float]:
+def rank(times_to_target: np.ndarray) -> tuple[float, float]:
     """Puts a scheme before others: minus the number of seeds that reach the target, then their mean time to it.
 
-    The time to the target is inf for a seed that does not reach it; 0 stands for the mean of none.
+    `times_to_target`: float[S], inf for a seed that does not reach it; 0 stands for the mean of none.
     """
-    times_to_target = reach_times(results, scheme)
     is_reached = np.isfinite(times_to_target)
     return -is_reached.sum(), times_to_target[is_reached].mean() if is_reached.any() else 0.0
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from gcjax import analysis, config, files, saved_progress
-from gcjax.analysis import summary
+from gcjax.analysis import seal, store, sweep_summary, sweeps
 from gcjax.analysis.store import Columns
-from gcjax.analysis.summary import SummaryRow
+from gcjax.analysis.sweeps import Sweep
 from gcjax.cli import sweep_folders
 from gcjax.config import experiment_parts
 from gcjax.engine.identity import run_identity
@@ -50,31 +50,25 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
                 experiment_parts.check_values()
     _check_folder_names([folder_name(combination) for combination in grid])
     sweep_folders.write_or_check_identity(out, _sweep_identity(path, bindings, over, grid[0]))
-    parameters = [binding.partition(" = ")[0] for binding in grid[0]]
-    seed_rows, summary_rows, heads_of_combinations = [], [], []
+    parameters = tuple(binding.partition(" = ")[0] for binding in grid[0])
+    found = []
     for index, combination in enumerate(grid):
         config.load(path, [*bindings, *combination])
         combination_progress = _combination_progress(progress, ", ".join(combination), index, len(grid))
+        folder = folder_name(combination)
         try:
             with _combination_in_errors(combination):
-                results = _combination_results(out / folder_name(combination), combination_progress)
+                results = _combination_results(out / folder, combination_progress)
         except ValueError:
             sweep_folders.remove_identity_if_nothing_was_run(out)
             raise
-        parameter_values = [binding.partition(" = ")[2] for binding in combination]
-        summary_rows += [(*parameter_values, *row) for row in summary.rows(results)]
-        heads_of_combinations.append(summary.heads(results))
-        seed_rows.append(_seed_rows(parameters, parameter_values, results))
-    table_of_seeds = analysis.concatenate_tables(_with_same_columns(seed_rows))
-    table_of_seeds |= {name: _as_numbers(table_of_seeds[name]) for name in parameters}
-    files.write_table(out / "sweep.parquet", table_of_seeds)
-    heads = [*parameters, *_common_heads(heads_of_combinations)]
-    num_key_columns = len(parameters) + 1  # the parameters and the scheme name a row
-    table = analysis.markdown_table(heads, summary_rows, num_key_columns=num_key_columns)
-    files.write_text(out / "summary.md", f"# Sweep\n\n{table}\n\n{summary.NOTES}")
-    progress.show(
-        analysis.RichTable(f"All combinations of {path}", heads, summary_rows, num_key_columns=num_key_columns)
-    )
+        values = tuple(binding.partition(" = ")[2] for binding in combination)
+        found.append(sweeps.Combination(folder, values, results))
+    sweep = sweeps.Sweep(parameters, tuple(found))
+    files.write_table(out / store.SWEEP_FILE, _seed_table(sweep))
+    files.write_text(out / store.SUMMARY_FILE, sweep_summary.markdown(sweep))
+    seal.write(out, sweeps.facts(sweep))
+    progress.show(sweep_summary.table(sweep, f"All combinations of {path}"))
 
 
 def combinations(over: Sequence[str]) -> list[tuple[str, ...]]:
@@ -191,17 +185,27 @@ def _combination_progress(sweep_progress: Progress, combination: str, index: int
     return Progress(update=update, show=lambda _: None)
 
 
-def _seed_rows(parameters: Sequence[str], parameter_values: Sequence[str], results: analysis.Results) -> Columns:
-    """A row for every seed of every scheme of a combination, which gives the parameters these values.
+def _seed_table(sweep: Sweep) -> Columns:
+    """A row for every seed of every scheme of every combination, with a column for each parameter."""
+    table = analysis.concatenate_tables(
+        _with_same_columns([_seed_rows(sweep.parameters, each) for each in sweep.combinations])
+    )
+    # A metric of the same name takes the column of a parameter.
+    return table | {name: sweeps.as_numbers(table[name]) for name in sweep.parameters if table[name].dtype == object}
+
+
+def _seed_rows(parameters: Sequence[str], combination: sweeps.Combination) -> Columns:
+    """A row for every seed of every scheme of a combination.
 
     Returns:
       A column for each parameter, those of `results.metrics` at the last evaluation, and `time_to_target` in seconds,
       inf if it was not reached.
     """
+    results = combination.results
     rows_of_schemes = []
     for scheme in results.schemes:
         seeds = results.seeds(scheme)
-        named_values = zip(parameters, parameter_values, strict=True)
+        named_values = zip(parameters, combination.values, strict=True)
         parameter_columns = {name: np.full(len(seeds), value, object) for name, value in named_values}
         # Of each seed.
         last_values: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
@@ -211,27 +215,7 @@ def _seed_rows(parameters: Sequence[str], parameter_values: Sequence[str], resul
     return analysis.concatenate_tables(rows_of_schemes)
 
 
-def _as_numbers(texts: np.ndarray) -> np.ndarray:
-    """The values of a parameter as int64, or else as float64, if all are such numbers; otherwise what they are."""
-    if texts.dtype != object:  # a metric of the same name has taken the column
-        return texts
-    for number_type, array_type in ((int, np.int64), (float, np.float64)):
-        try:
-            return np.array([number_type(text) for text in texts], array_type)
-        except (ValueError, TypeError, OverflowError):
-            continue
-    return texts
-
-
 def _with_same_columns(tables: Sequence[Columns]) -> list[Columns]:
     """The tables, each with the columns of all; NaN where a combination has no such metric."""
     names = dict.fromkeys(name for table in tables for name in table)
     return [{name: table.get(name, np.full(len(table["seed"]), np.nan)) for name in names} for table in tables]
-
-
-def _common_heads(heads_of_combinations: Sequence[SummaryRow]) -> SummaryRow:
-    """The heads of the summary of all combinations, which do not name what differs between them."""
-    heads, *other_heads = dict.fromkeys(heads_of_combinations)
-    if not other_heads:
-        return heads
-    return heads._replace(time_to_target="Time to the target (s)", final_value="Final value")

@@ -148,8 +148,8 @@ def _add_list(commands: Any) -> None:
 
 def _add_report(commands: Any) -> None:
     """Adds `gcjax report`."""
-    parser = commands.add_parser("report", help="rebuild the summary and the figures of a run")
-    parser.add_argument("folder", metavar="RUN_DIR", help="a folder that 'gcjax run' wrote")
+    parser = commands.add_parser("report", help="rebuild the summary and the figures of a run or sweep")
+    parser.add_argument("folder", metavar="RUN_DIR", help="a folder that 'gcjax run' or 'gcjax sweep' wrote")
     parser.add_argument(
         "--against", metavar="SCHEME",
         help="the scheme that the differences seed by seed are from (default: the best one); also prints them",

@@ -5,22 +5,23 @@ from __future__ import annotations
 import argparse
 import errno
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gcjax.cli import warning_lines
 
 if TYPE_CHECKING:
-    from gcjax.analysis import Results
+    from gcjax.tables import RichTable
 
 _NOT_WRITABLE_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def command(options: argparse.Namespace) -> None:
-    """`gcjax report`: rebuilds the summary and the figures of a run, and prints its table.
+    """`gcjax report`: rebuilds the summary and the figures of a run or sweep, and prints its table.
 
-    The folder of an experiment that is no comparison has no metrics.parquet: its summary is printed as it is. With
-    `--timeline` and `--html` it writes these files, too.
+    Of an experiment that is neither a comparison nor a sweep, the summary is printed as it is. With `--timeline` and
+    `--html` it writes these files, too.
     """
     from gcjax.cli import report_files
 
@@ -37,44 +38,56 @@ def command(options: argparse.Namespace) -> None:
 
 @warning_lines.print_warnings()
 def _rebuild_report(folder: Path, against: str | None) -> None:
-    """Rebuilds summary and figures if the run is a comparison, and prints its table; else prints its summary.
+    """Rebuilds summary and figures of a comparison or sweep, and prints its table; else prints the summary.
 
-    Of a comparison that cannot be written, such as one in an archive, the table is printed all the same. `against`: the
+    Of one that cannot be written, such as one in an archive, the table is printed all the same. `against`: the
     scheme that differences seed by seed are from, which then are printed, too.
     """
     from gcjax import analysis, progress, tables
-    from gcjax.analysis import seal, summary
+    from gcjax.analysis import seal, summary, sweep_summary, sweeps
 
+    if sweeps.is_sweep(folder):
+        sweep = analysis.load_sweep(folder)
+        differences = _shown(sweep_summary.paired_table(sweep, against)) if against is not None else ()
+        _write_report(folder, lambda: sweep_summary.write(sweep, folder, against=against))
+        progress.console().print(sweep_summary.table(sweep), *differences)
+        return
     if (folder / "summary.md").exists() and not analysis.store.is_comparison(folder):
         _check_has_schemes(folder, against)
         seal.read(folder, rebuilt_files=(analysis.store.PAGE_FILE,))  # raises for a damaged file
         progress.console().print(tables.rich_page((folder / "summary.md").read_text()))
         return
     results = analysis.load(folder)
-    differences = () if against is None else ("", summary.paired_table(results, against))
-    _write_report(results, folder, against)
+    differences = _shown(summary.paired_table(results, against)) if against is not None else ()
+    _write_report(folder, lambda: analysis.write_report(results, folder, against=against))
     progress.console().print(analysis.table(results), *differences)
+
+
+def _shown(table: RichTable) -> tuple[str | RichTable, ...]:
+    """What is printed below the main table: an empty line and this table; nothing if it has no rows."""
+    return ("", table) if table.rows else ()
 
 
 def _check_has_schemes(folder: Path, against: str | None) -> None:
     """Raises a `ValueError` if a scheme is named as the reference for the folder of something else."""
     if against is not None:
         raise ValueError(
-            f"--against is for comparisons and sweeps; got {against!r} for {folder}, which is neither. Leave it out."
+            f"--against is for comparisons and sweeps; got {against!r} for {folder}, which is neither, or a "
+            "sweep of an earlier version. Leave it out."
         )
 
 
-def _write_report(results: Results, folder: Path, against: str | None) -> None:
-    """Writes summary and figures of a comparison into its folder; `against` as of `analysis.write_report`.
+def _write_report(folder: Path, write: Callable[[], None]) -> None:
+    """Calls what writes the summary, and the figures, of a comparison or sweep into its folder.
 
     Warns:
       UserWarning: if nothing can be written there, so that they stay as they are.
     """
-    from gcjax import analysis, locks
+    from gcjax import locks
 
     try:
         with locks.lock(folder):
-            analysis.write_report(results, folder, against=against)
+            write()
     except OSError as error:
         if error.errno not in _NOT_WRITABLE_ERRNOS:
             raise

@@ -6,28 +6,53 @@ from typing import Any
 import numpy as np
 
 from gcjax import analysis, tables
-from gcjax.analysis import summary
+from gcjax.analysis import summary, sweep_summary
 from gcjax.analysis.store import Results, is_comparison
+from gcjax.analysis.sweeps import Sweep, is_sweep, parameter_columns
 
 _MEAN_COLUMNS = ("computing", "communicating", "waiting", "mean_staleness", "chunks", "numbers")
 
 
 def folder_json(folder: Path, *, against: str | None = None) -> dict[str, Any]:
-    """The folder, its files, the rows of `summary.md` as text, and for a comparison the numbers of each scheme.
+    """The folder, its files, the rows of `summary.md` as text, and the numbers of each scheme.
 
-    The differences seed by seed are from the scheme `against`, or from the best one if None.
+    Of a comparison these are `schemes`; of a sweep they are in each of `combinations`. The differences seed by seed are
+    from the scheme `against`, or from the best one if None.
     """
+    # The page is not read where it can be made: in a folder that cannot be written it may have another reference.
+    sweep = analysis.load_sweep(folder) if is_sweep(folder) else None
     results = analysis.load(folder) if is_comparison(folder) else None
-    # `summary.md` may be with another reference, where the folder cannot be written.
-    page = summary.markdown(results, against=against) if results is not None else _summary_page(folder)
+    if sweep is not None:
+        page = sweep_summary.markdown(sweep, against=against)
+    else:
+        page = _summary_page(folder) if results is None else summary.markdown(results, against=against)
     files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     visible_files = [path for path in files if not any(part.startswith(".") for part in path.parts)]
     return {
         "folder": str(folder.absolute()),
         "files": sorted(path.as_posix() for path in visible_files),
         "tables": tables.rows_of_tables(page),
-        "schemes": [_scheme_json(results, scheme) for scheme in results.schemes] if results is not None else [],
+        "schemes": [] if results is None else _schemes_json(results),
+        "combinations": [] if sweep is None else _combinations_json(sweep),
     }
+
+
+def _combinations_json(sweep: Sweep) -> list[dict[str, Any]]:
+    """Each combination: its folder in that of the sweep, the value of each parameter, and its schemes."""
+    values_of_parameters = parameter_columns(sweep)
+    return [
+        {
+            "folder": combination.folder,
+            "values": {name: values[index] for name, values in values_of_parameters.items()},
+            "schemes": _schemes_json(combination.results),
+        }
+        for index, combination in enumerate(sweep.combinations)
+    ]
+
+
+def _schemes_json(results: Results) -> list[dict[str, Any]]:
+    """The schemes of a comparison, in the order of the config."""
+    return [_scheme_json(results, scheme) for scheme in results.schemes]
 
 
 def _summary_page(folder: Path) -> str:

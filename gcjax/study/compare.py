@@ -1,5 +1,6 @@
 """Compares any set of schemes on the same durations: who reaches a target first, and what it costs."""
 
+import hashlib
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -123,10 +124,18 @@ def _run_json_facts(study_results: StudyResults, timeline_seconds: float) -> dic
     return {
         **study_results.plan.study.facts(),
         "distinct_durations": len({seed_durations.tobytes() for seed_durations in durations}),
+        "delays_sha256": _delays_sha256(study_results.plan.inputs),
         "timeline_seconds": float(timeline_seconds),
         "schemes": facts_of_schemes,
         **analysis.environment(),
     }
+
+
+def _delays_sha256(inputs: Inputs) -> str:
+    """The SHA-256 of the delays and random keys of all seeds: comparisons with the same one have pairs of seeds."""
+    keys = jax.random.key_data(inputs.rng_key)
+    arrays = map(np.asarray, jax.tree.leaves((inputs.durations, inputs.network, inputs.absences, keys)))
+    return hashlib.sha256(b"".join(repr(array.shape).encode() + array.tobytes() for array in arrays)).hexdigest()
 
 
 def _comparison_results(study_results: StudyResults, run_facts: dict[str, Any]) -> analysis.Results:

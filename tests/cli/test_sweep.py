@@ -1,6 +1,8 @@
 """A grid of settings in one process."""
 
+import json
 import shlex
+import shutil
 import signal
 
 import numpy as np
@@ -8,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gcjax import analysis, cli, interrupts, saved_progress
+from gcjax.analysis import seal
 from gcjax.cli import grid, sweep_folders
 from tests.cli.test_main import CONFIG
 
@@ -123,18 +126,53 @@ def test_one_table_of_all_settings(swept):
     assert [row.split(" | ")[:2] for row in rows if row.startswith("| 0.")] == [["| 0.2", "ASP"], ["| 0.999999", "ASP"]]
 
 
-@pytest.mark.parametrize(
-    ("texts", "values"),
-    [
-        (["10", "2"], [10, 2]),
-        (["1", "2.5"], [1.0, 2.5]),
-        (["'a'", "2"], ["'a'", "2"]),
-        (["100000000000000000000", "2"], [1e20, 2.0]),
-    ],
-)
-def test_parameters_are_numbers_in_the_table_if_all_values_are(texts, values):
-    column = grid._as_numbers(np.array(texts, object))
-    assert column.tolist() == values and [type(x) for x in column.tolist()] == [type(x) for x in values]
+def test_a_sweep_is_loaded_and_reported(swept, capsys):
+    _, out = swept
+    sweep = analysis.load_sweep(out)
+    assert sweep.parameters == ("study.target",)
+    assert [each.values for each in sweep.combinations] == [("0.2",), ("0.999999",)]
+    single = analysis.load(out / sweep.combinations[0].folder)
+    assert analysis.reach_times(sweep.combinations[0].results, "ASP").tolist() == (
+        analysis.reach_times(single, "ASP").tolist()
+    )
+    with pytest.raises(ValueError, match="It is of a sweep: gcjax.analysis.load_sweep reads it"):
+        analysis.load(out)
+    with pytest.raises(ValueError, match="has no sweep.parquet. gcjax.analysis.load reads that of a run"):
+        analysis.load_sweep(out / sweep.combinations[0].folder)
+    page = (out / "summary.md").read_text()
+    (out / "summary.md").unlink()
+    assert cli.main(["report", str(out)]) == 0
+    assert (out / "summary.md").read_text() == page and "0.999999" in capsys.readouterr().out
+
+
+def test_the_numbers_of_a_sweep_as_json(swept, capsys):
+    _, out = swept
+    assert cli.main(["report", str(out), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["schemes"] == [] and report["tables"][0][0]["Scheme"] == "ASP"
+    reached, missed = report["combinations"]
+    assert (reached["folder"], reached["values"]) == ("study.target=0.2", {"study.target": 0.2})
+    assert missed["schemes"][0]["time_to_target"] == [None, None]
+    cli.main(["report", str(out / reached["folder"]), "--json"])
+    assert json.loads(capsys.readouterr().out)["schemes"] == reached["schemes"]
+
+
+def test_a_sweep_of_an_earlier_version_has_its_table(swept, tmp_path, capsys):
+    old = shutil.copytree(swept[1], tmp_path / "old")
+    (old / "run.json").unlink()
+    seal.add_missing_digests(old)
+    assert cli.main(["report", str(old)]) == 0 and "0.999999" in capsys.readouterr().out
+    assert cli.main(["report", str(old), "--against", "ASP"]) == 2
+    assert "or a sweep of an earlier version" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="reads its combinations one by one"):
+        analysis.load_sweep(old)
+
+
+def test_a_changed_file_of_a_sweep_is_refused(swept, tmp_path, capsys):
+    changed = shutil.copytree(swept[1], tmp_path / "changed")
+    (changed / "study.target=0.2" / "metrics.parquet").write_bytes(b"")
+    assert cli.main(["report", str(changed)]) == 2
+    assert "metrics.parquet has changed since it was written" in capsys.readouterr().err
 
 
 def test_a_metric_that_a_combination_does_not_have_is_missing_there():

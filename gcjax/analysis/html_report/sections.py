@@ -13,7 +13,8 @@ from gcjax.analysis.timelines.activity import Activity
 _MAX_CONFIG_CHARACTERS = 200_000
 _MAX_IMAGE_BYTES = 3_000_000
 _MACHINE_FACTS = ("platform", "device", "num_devices", "cores")
-_FACTS_SHOWN_ELSEWHERE = ("versions", "schemes", "target", "verdict", "calibrations", "files", "sha256")
+_FACTS_SHOWN_ELSEWHERE = ("versions", "schemes", "target", "verdict", "calibrations")
+_DIGESTS = ("files", "sha256", "delays_sha256")
 
 
 def results_section(results: Results) -> Section:
@@ -99,7 +100,7 @@ def run_section(facts: Mapping[str, Any]) -> Section:
     numbers = {
         name: value
         for name, value in facts.items()
-        if name not in (*_MACHINE_FACTS, *_FACTS_SHOWN_ELSEWHERE) and not isinstance(value, dict | list)
+        if name not in (*_MACHINE_FACTS, *_FACTS_SHOWN_ELSEWHERE, *_DIGESTS) and not isinstance(value, dict | list)
     }
     tables = [
         _name_value_table("Ran on", machine),

@@ -1,0 +1,100 @@
+"""The folder of a sweep: a comparison for each combination of some values, in a folder of its own, and one table."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gcjax.analysis import seal, store
+from gcjax.analysis.store import Columns, Results
+
+_PARAMETERS, _COMBINATIONS = "parameters", "combinations"  # of `run.json`
+
+
+class Combination(NamedTuple):
+    """One combination of a sweep.
+
+    Attributes:
+      folder: its name in the folder of the sweep.
+      values: of each parameter, as text of a config.
+      results: what its comparison found.
+    """
+
+    folder: str
+    values: tuple[str, ...]
+    results: Results
+
+
+class Sweep(NamedTuple):
+    """What a sweep found.
+
+    Attributes:
+      parameters: those that differ, for example ("ssp.staleness",).
+      combinations: in their order, the last parameter changing fastest.
+    """
+
+    parameters: tuple[str, ...]
+    combinations: tuple[Combination, ...]
+
+
+def of_comparison(results: Results) -> Sweep:
+    """A comparison as a sweep over nothing, with one combination."""
+    return Sweep((), (Combination("", (), results),))
+
+
+def facts(sweep: Sweep) -> dict[str, Any]:
+    """What the `run.json` of a sweep says, by which `load_sweep` finds its combinations."""
+    combinations = [{"folder": each.folder, "values": list(each.values)} for each in sweep.combinations]
+    return {_PARAMETERS: list(sweep.parameters), _COMBINATIONS: combinations}
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether this is the folder of a finished sweep; of one of an earlier version, only its table can be read.
+
+    Raises:
+      ValueError: if its `run.json` is damaged.
+    """
+    return (folder / store.SWEEP_FILE).is_file() and _COMBINATIONS in seal.run_facts(folder)
+
+
+def load_sweep(path: str | Path) -> Sweep:
+    """Reads the folder of a sweep, with the results of all its combinations, if all files are as they were written.
+
+    Raises:
+      ValueError: if the folder is not that of a finished sweep, or one of its files is damaged or missing.
+    """
+    folder = Path(path)
+    if not is_sweep(folder):
+        is_old = (folder / store.SWEEP_FILE).is_file()
+        reason = (
+            "is of an earlier version, so that gcjax.analysis.load reads its combinations one by one"
+            if is_old
+            else f"has no {store.SWEEP_FILE}. gcjax.analysis.load reads that of a run"
+        )
+        raise ValueError(f"A folder written by 'gcjax sweep' is needed; {folder} {reason}.")
+    rebuilt_files = (store.SUMMARY_FILE, store.PAGE_FILE)
+    run_facts = seal.read(folder, needed_files=(store.SWEEP_FILE,), rebuilt_files=rebuilt_files)
+    combinations = (
+        Combination(each["folder"], tuple(each["values"]), store.load(folder / each["folder"]))
+        for each in run_facts[_COMBINATIONS]
+    )
+    return Sweep(tuple(run_facts[_PARAMETERS]), tuple(combinations))
+
+
+def parameter_columns(sweep: Sweep) -> Columns:
+    """Parameter -> [combinations], its values: numbers if all of them are, otherwise texts."""
+    return {
+        name: as_numbers([each.values[index] for each in sweep.combinations])
+        for index, name in enumerate(sweep.parameters)
+    }
+
+
+def as_numbers(texts: Sequence[str] | np.ndarray) -> np.ndarray:
+    """The values of a parameter as int64, or else as float64, if all are such numbers; otherwise what they are."""
+    for number_type, array_type in ((int, np.int64), (float, np.float64)):
+        try:
+            return np.array([number_type(text) for text in texts], array_type)
+        except (ValueError, TypeError, OverflowError):
+            continue
+    return np.array(texts, object)
