@@ -3,10 +3,9 @@
 from itertools import zip_longest
 from typing import Any
 
-from experiments.paper import tex
 from experiments.paper.macros import Macros, fixed
 from experiments.paper.trained import Tables
-from gcjax import registry
+from gcjax import registry, tex
 
 Result = dict[str, Any]
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.paper import tex
 from experiments.paper.macros import ROOT, Macros, binding, fixed, significant
 from experiments.paper.trained import Tables
-from gcjax import files
+from gcjax import files, tex
 
 STRAGGLER_MODELS = ("constant speeds, exponential", "Markov slow spells", "Pareto, independent")
 """The straggler models of the comparison of codes."""

@@ -13,10 +13,11 @@ from pathlib import Path
 from statistics import median
 
 from experiments.live_protocols import SCENARIOS
-from experiments.paper import live_tables, tex
+from experiments.paper import live_tables
 from experiments.paper.live_tables import NONE, Row, names, or_none, run_rows
 from experiments.paper.macros import Macros, binding, fixed, percent, significant
 from experiments.paper.trained import Tables
+from gcjax import tex
 
 
 def live(folder: Path) -> tuple[Macros, Tables]:

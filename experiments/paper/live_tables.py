@@ -7,9 +7,8 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from experiments.paper import tex
 from experiments.paper.macros import fixed
-from gcjax import files, tables
+from gcjax import files, tables, tex
 
 Row = dict[str, Any]
 """A run: a row of the experiment's results."""

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.paper import tex
 from experiments.paper.macros import Macros, binding, fixed, percent
 from experiments.paper.trained import Tables
 from experiments.protocol_claims import Claim, claim
+from gcjax import tex
 from gcjax.analysis.store import Columns, table_columns
 from gcjax.study import seed_values
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from experiments.paper import tex
 from experiments.paper.macros import Macros, fixed, percent
 from experiments.paper.trained import Tables
+from gcjax import tex
 from gcjax.advice.evaluation import LEVEL
 from gcjax.stragglers.traces.description.statistics import SLOW_RATIO
 

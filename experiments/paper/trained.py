@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.paper import tex
 from experiments.paper.macros import ROOT, Macros, binding, fixed, percent
-from gcjax import analysis
+from gcjax import analysis, tex
 from gcjax.analysis.store import Columns, table_columns
 from gcjax.study import seed_values
 

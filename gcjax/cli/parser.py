@@ -16,6 +16,7 @@ from gcjax.cli import (
     listing,
     report,
     report_files,
+    report_tables,
     run,
     sweep,
     trace,
@@ -150,10 +151,7 @@ def _add_report(commands: Any) -> None:
     """Adds `gcjax report`."""
     parser = commands.add_parser("report", help="rebuild the summary and the figures of a run or sweep")
     parser.add_argument("folder", metavar="RUN_DIR", help="a folder that 'gcjax run' or 'gcjax sweep' wrote")
-    parser.add_argument(
-        "--against", metavar="SCHEME",
-        help="the scheme that the differences seed by seed are from (default: the best one); also prints them",
-    )  # fmt: skip
+    report_tables.add_options(parser)
     report_files.add_options(parser)
     internal_errors.add_option(parser)
     json_output.add_option(parser)

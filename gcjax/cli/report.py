@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,16 +22,22 @@ _NOT_WRITABLE_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS)
 def command(options: argparse.Namespace) -> None:
     """`gcjax report`: rebuilds the summary and the figures of a run or sweep, and prints its table.
 
-    Of an experiment that is neither a comparison nor a sweep, the summary is printed as it is. With `--timeline` and
-    `--html` it writes these files, too.
+    Of an experiment that is neither a comparison nor a sweep, the summary is printed as it is. With `--timeline`,
+    `--html`, `--csv` and `--latex` it writes these files, too; a table without a file is all that is on stdout.
     """
-    from gcjax.cli import report_files
+    from gcjax.cli import report_files, report_tables
 
     folder = Path(options.folder)
     report_files.check(options)
+    report_tables.check(options)
     activities = report_files.shown_activities(options, folder)  # refuses before anything is printed
-    _rebuild_report(folder, options.against)
-    report_files.write(options, folder, activities)
+    tables_as_text = report_tables.texts(options, folder)  # refuses, too
+    is_stdout_of_table = report_tables.is_on_stdout(options)
+    with contextlib.redirect_stdout(sys.stderr) if is_stdout_of_table else contextlib.nullcontext():
+        _rebuild_report(options, folder)
+        report_files.write(options, folder, activities)
+        report_tables.write(options, tables_as_text)
+    report_tables.print_on_stdout(options, tables_as_text)
     if options.json:
         from gcjax.cli import results_json
 
@@ -37,15 +45,17 @@ def command(options: argparse.Namespace) -> None:
 
 
 @warning_lines.print_warnings()
-def _rebuild_report(folder: Path, against: str | None) -> None:
+def _rebuild_report(options: argparse.Namespace, folder: Path) -> None:
     """Rebuilds summary and figures of a comparison or sweep, and prints its table; else prints the summary.
 
-    Of one that cannot be written, such as one in an archive, the table is printed all the same. `against`: the
-    scheme that differences seed by seed are from, which then are printed, too.
+    Of one that cannot be written, such as one in an archive, the table is printed all the same. With `--against`
+    the differences seed by seed from that scheme are printed, too.
     """
     from gcjax import analysis, progress, tables
     from gcjax.analysis import seal, summary, sweep_summary, sweeps
+    from gcjax.cli import report_tables
 
+    against = options.against
     if sweeps.is_sweep(folder):
         sweep = analysis.load_sweep(folder)
         differences = _shown(sweep_summary.paired_table(sweep, against)) if against is not None else ()
@@ -53,7 +63,7 @@ def _rebuild_report(folder: Path, against: str | None) -> None:
         progress.console().print(sweep_summary.table(sweep), *differences)
         return
     if (folder / "summary.md").exists() and not analysis.store.is_comparison(folder):
-        _check_has_schemes(folder, against)
+        report_tables.check_has_schemes(options, folder)
         seal.read(folder, rebuilt_files=(analysis.store.PAGE_FILE,))  # raises for a damaged file
         progress.console().print(tables.rich_page((folder / "summary.md").read_text()))
         return
@@ -66,15 +76,6 @@ def _rebuild_report(folder: Path, against: str | None) -> None:
 def _shown(table: RichTable) -> tuple[str | RichTable, ...]:
     """What is printed below the main table: an empty line and this table; nothing if it has no rows."""
     return ("", table) if table.rows else ()
-
-
-def _check_has_schemes(folder: Path, against: str | None) -> None:
-    """Raises a `ValueError` if a scheme is named as the reference for the folder of something else."""
-    if against is not None:
-        raise ValueError(
-            f"--against is for comparisons and sweeps; got {against!r} for {folder}, which is neither, or a "
-            "sweep of an earlier version. Leave it out."
-        )
 
 
 def _write_report(folder: Path, write: Callable[[], None]) -> None:

@@ -205,4 +205,42 @@ def test_against_what_is_no_scheme(folder, tmp_path, capsys):
     assert (folder / "summary.md").read_bytes() == before
     (tmp_path / "summary.md").write_text("# A study\n")
     assert report(tmp_path, "--against", "ASP") == 2
-    assert "--against is for comparisons and sweeps; got 'ASP'" in capsys.readouterr().err
+    assert "--against is for comparisons and sweeps; got the folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["csv", "latex"])
+def test_a_table_is_all_that_is_on_stdout_or_in_a_file(folder, tmp_path, capsys, name):
+    assert report(folder, f"--{name}", "--against", "ASP") == 0
+    output, error = capsys.readouterr()
+    assert output.startswith({"csv": '"scheme","metric",', "latex": r"\begin{tabular}"}[name])
+    assert "Later than ASP" in error and "Later than ASP" not in output
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert report(folder, f"--{name}", tmp_path / "table", "--against", "ASP") == 0
+    assert (tmp_path / "table").read_text() == output
+    assert "Table written to" in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--csv", "--latex"], "got --csv and --latex. Name a file, as in --csv table.csv."),
+        (["--latex", "--json"], "got --latex and --json. Name a file, as in --latex table.tex."),
+        (["--csv", "--against", "AS"], "Did you mean 'ASP'?"),
+        (["--csv", "nowhere/table.csv"], "must be one that can be written"),
+    ],
+)
+def test_tables_that_are_refused(folder, tmp_path, monkeypatch, capsys, options, said):
+    monkeypatch.chdir(tmp_path)
+    assert report(folder, *options) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_table_is_of_a_comparison_or_a_sweep(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert report(folder, "--csv", "metrics.parquet") == 2
+    assert "metrics.parquet is a file of the run" in capsys.readouterr().err
+    (tmp_path / "summary.md").write_text("# A study\n")
+    assert report(tmp_path, "--latex") == 2
+    output, error = capsys.readouterr()
+    assert "--latex is for comparisons and sweeps" in error and not output

@@ -157,6 +157,16 @@ def test_the_numbers_of_a_sweep_as_json(swept, capsys):
     assert json.loads(capsys.readouterr().out)["schemes"] == reached["schemes"]
 
 
+def test_the_table_of_a_sweep_as_csv(swept, capsys):
+    assert cli.main(["report", str(swept[1]), "--csv"]) == 0
+    heads, *lines = capsys.readouterr().out.splitlines()
+    assert heads.startswith('"study.target","scheme","metric","target","seeds","seeds_at_target",')
+    assert [line.split(",")[:6] for line in lines] == [
+        ["0.2", '"ASP"', '"accuracy"', "0.2", "2", "2"],
+        ["0.999999", '"ASP"', '"accuracy"', "0.999999", "2", "0"],
+    ]
+
+
 def test_a_sweep_of_an_earlier_version_has_its_table(swept, tmp_path, capsys):
     old = shutil.copytree(swept[1], tmp_path / "old")
     (old / "run.json").unlink()

@@ -16,7 +16,6 @@ from experiments.paper import (
     promises,
     provenance,
     runs,
-    tex,
     trained,
 )
 from gcjax import protocols, stragglers
@@ -65,13 +64,6 @@ def test_values_of_configs_also_of_included_ones():
     assert macros.binding(configs / "worker_busy/digits.gin", "ssp.staleness") == "40"
     with pytest.raises(ValueError, match="must set nothing"):
         macros.binding(configs / "codes.gin", "nothing")
-
-
-def test_a_table_has_a_line_for_each_row_and_letters_are_escaped():
-    table = tex.tabular("lr", ["a", "b"], [[tex.escape("k_sync & 5 %"), "1"]])
-    assert r"k\_sync \& 5 \% & 1 \\" in table and table.startswith(r"\begin{tabular}{lr}")
-    with pytest.raises(ValueError, match="must have 2 cells"):
-        tex.tabular("lr", ["a", "b"], [["1"]])
 
 
 def naive_wavefronts(newest_read):

@@ -1,18 +1,20 @@
 """The comparison experiment, at a small size."""
 
+import dataclasses
 import json
 import re
 import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pyarrow.parquet as pq
 import pytest
 
 from gcjax import analysis, codes, config, engine, progress, protocols, stragglers, tasks
-from gcjax.study import Study, compare, training
-from gcjax.study.compare import _default_timeline_seconds
+from gcjax.study import Condition, Study, compare, draw, training
+from gcjax.study.compare import _default_timeline_seconds, _delays_sha256
 
 pytestmark = pytest.mark.usefixtures("without_drawing")
 
@@ -114,6 +116,22 @@ def test_workers_whose_work_is_lost_are_said(tmp_path):
         f"Of {W} workers some are in no commit, though they compute and do not fail: K-sync 2. "
         in (tmp_path / "summary.md").read_text()
     )
+
+
+def test_runs_with_the_same_delays_and_keys_are_known(written):
+    model = stragglers.exponential()
+    study = Study(task=tasks.digits(W, hidden=(4,)), optimizer=None, num_workers=W, num_units=3, num_seeds=2)
+    conditions = {
+        "same": (study, Condition(model)),
+        "again": (dataclasses.replace(study, num_evals=7), Condition(model)),
+        "another seed": (dataclasses.replace(study, seed=1), Condition(model)),
+        "slower": (study, Condition(stragglers.exponential(mean=2.0))),
+        "messages": (study, Condition(model, stragglers.Network(latency=0.5))),
+        "absences": (study, Condition(model, absences=stragglers.Absences(jnp.ones((W, 1)), jnp.full((W, 1), 2.0)))),
+    }
+    digests = {name: _delays_sha256(draw(each, {"all": condition})) for name, (each, condition) in conditions.items()}
+    assert digests["same"] == digests["again"] and len(set(digests.values())) == len(digests) - 1
+    assert len(written[1].facts["delays_sha256"]) == 64
 
 
 def test_bsp_stops_when_a_worker_fails(written):

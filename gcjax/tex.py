@@ -2,7 +2,23 @@
 
 from collections.abc import Sequence
 
-_ESCAPES = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$"}
+_ESCAPES = {
+    "&": r"\&",
+    "%": r"\%",
+    "_": r"\_",
+    "#": r"\#",
+    "$": r"\$",
+    "{": r"\{",
+    "}": r"\}",
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "±": r"$\pm$",
+    "≤": r"$\leq$",
+    "\n": " ",
+}
 
 
 def escape(text: str) -> str:
@@ -31,4 +47,6 @@ def tabular(columns: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *
 
 def _line(cells: Sequence[str]) -> str:
     """A row of a table."""
-    return " & ".join(cells) + r" \\"
+    line = " & ".join(cells) + r" \\"
+    is_argument_of_line_before = line.startswith(("[", "*"))
+    return "{}" + line if is_argument_of_line_before else line

@@ -1,0 +1,96 @@
+"""The main table that `gcjax report` writes as CSV or LaTeX if it is asked to, to a file or to stdout."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+_FORMATS = {"csv": "numbers, with units in the names of the columns", "latex": "a table with rules of booktabs"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of tables, and of what their differences are from, to the parser of `gcjax report`."""
+    parser.add_argument(
+        "--against", metavar="SCHEME",
+        help="the scheme that the differences seed by seed are from (default: the best one); also prints them",
+    )  # fmt: skip
+    for name, description in _FORMATS.items():
+        parser.add_argument(
+            f"--{name}", metavar="FILE", nargs="?", const="",
+            help=f"write the main table of a comparison or sweep: {description} (default: to stdout, and all else to "
+            "stderr)",
+        )  # fmt: skip
+
+
+def is_on_stdout(options: argparse.Namespace) -> bool:
+    """Whether a table is to be the only thing on stdout."""
+    return any(getattr(options, name) == "" for name in _FORMATS)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises a `ValueError` if two things are to be alone on stdout, or a file of the run would be lost."""
+    from gcjax.analysis import seal
+
+    on_stdout = [f"--{name}" for name in _FORMATS if getattr(options, name) == ""]
+    on_stdout += ["--json"] if options.json else []
+    if len(on_stdout) > 1:
+        raise ValueError(f"only one of them can be on stdout; got {' and '.join(on_stdout)}. Name a file, as in "
+                         f"{on_stdout[0]} table.{'csv' if on_stdout[0] == '--csv' else 'tex'}.")  # fmt: skip
+    for name in _FORMATS:
+        if getattr(options, name):
+            seal.check_not_of_run(Path(options.folder), getattr(options, name))
+
+
+def check_has_schemes(options: argparse.Namespace, folder: Path) -> None:
+    """Raises a `ValueError` if something is asked for that the folder of another experiment has not."""
+    for name in ("against", *_FORMATS):
+        if getattr(options, name) is not None:
+            raise ValueError(
+                f"--{name} is for comparisons and sweeps; got the folder {folder}, which is neither, or a sweep of an "
+                f"earlier version. Leave --{name} out."
+            )
+
+
+def texts(options: argparse.Namespace, folder: Path) -> dict[str, str]:
+    """Format -> the table of a comparison or sweep in it, of those that are asked for; empty for another folder.
+
+    Raises:
+      ValueError: if a file of the folder is damaged, or there is no scheme `options.against`.
+    """
+    wanted = [name for name in _FORMATS if getattr(options, name) is not None]
+    if not wanted:
+        return {}
+    from gcjax import analysis
+    from gcjax.analysis import exported_table, store, sweeps
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", analysis.UnsealedWarning)  # that is said with the table
+        if sweeps.is_sweep(folder):
+            sweep = analysis.load_sweep(folder)
+        elif store.is_comparison(folder):
+            sweep = sweeps.of_comparison(analysis.load(folder))
+        else:  # whoever reads the folder says what it must be
+            return {}
+    write_as = {"csv": exported_table.csv, "latex": exported_table.latex}
+    return {name: write_as[name](sweep, against=options.against) for name in wanted}
+
+
+def write(options: argparse.Namespace, text_of_format: Mapping[str, str]) -> None:
+    """Writes the tables for which a file is named."""
+    from gcjax import files, progress
+
+    for name, text in text_of_format.items():
+        file = getattr(options, name)
+        if file:
+            with files.os_errors_as_value_error("The file must be one", file, "Choose another one."):
+                files.write_text(file, text)
+            progress.console().print(f"Table written to {file}", markup=False, highlight=False)
+
+
+def print_on_stdout(options: argparse.Namespace, text_of_format: Mapping[str, str]) -> None:
+    """Prints the table for which no file is named."""
+    for name, text in text_of_format.items():
+        if getattr(options, name) == "":
+            print(text, end="")
