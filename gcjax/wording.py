@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+RAISED_IN = "This was raised in "
+"""How the notes of gcjax on errors of somebody's function begin."""
+
 
 def counted(number: int, noun: str) -> str:
     """A number with thousands set apart and its noun, which takes an s unless there is one of it."""

@@ -238,10 +238,7 @@ def _sums_of_schedule(
         jnp.sum(jnp.where(is_sent, unit_weight, 0)) if use.messages is None else jnp.sum(commit_weight * use.messages)
     )
     computing_seconds = window.weighted_seconds(schedule.compute_start, schedule.compute_end)  # [T, W]
-    has_length = durations > 0  # a unit that has none is computed at a moment, or not at all
-    computed_shares = jnp.where(
-        has_length, computing_seconds / jnp.where(has_length, durations, 1), window.weight(schedule.compute_end)
-    )
+    computed_shares = _weight_while_computed(schedule, window) * _computed_share_of_units(schedule, durations)
     # What BSP uses in a step.
     used_units_per_step = num_workers * units_per_step if code is None else code.assignment.num_chunks
     return BlockSums(
@@ -264,12 +261,28 @@ def _weight_of_units(schedule: Schedule, window: Window | WholeRounds) -> jax.Ar
 
     Where all begin anew at commits the window is of whole rounds, and what counts is when its message has arrived.
     """
-    if isinstance(window, WholeRounds):
-        return window.weight(schedule.finish)
+    return (
+        window.weight(schedule.finish) if isinstance(window, WholeRounds) else _weight_while_computed(schedule, window)
+    )
+
+
+def _weight_while_computed(schedule: Schedule, window: Window | WholeRounds) -> jax.Array:
+    """float[T, W]: the mean weight while each unit was computed, also one that is cut off; 0 if it never is."""
     start, end = schedule.compute_start, schedule.compute_end  # inf for units that never are
     has_length = jnp.isfinite(end) & (end > start)
     length = jnp.where(has_length, end - start, 1)
     return jnp.where(has_length, window.weighted_seconds(start, end) / length, window.weight(end))
+
+
+def _computed_share_of_units(schedule: Schedule, durations: jax.Array) -> jax.Array:
+    """float[T, W]: how much of each unit was computed; less than 1 where it was cut off.
+
+    Not by the times where it was not cut off: of a short unit they say little, late in a run.
+    """
+    start, end = schedule.compute_start, schedule.compute_end
+    is_part = jnp.isinf(schedule.finish) & jnp.isfinite(end) & (durations > 0)
+    computed_seconds = jnp.where(is_part, end - start, 0)
+    return jnp.where(is_part, (computed_seconds / jnp.where(is_part, durations, 1)).clip(0, 1), 1)
 
 
 def _weight_of_commits(schedule: Schedule, window: Window | WholeRounds, weight_of_unit: jax.Array) -> jax.Array:

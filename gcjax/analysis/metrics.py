@@ -144,22 +144,26 @@ def is_stalled(schedule: Schedule, seconds: float = np.inf) -> bool:
 
 
 def num_unused_workers(schedule: Schedule, durations: Any) -> int:
-    """How many workers are in no commit of a run of one seed, though they begin several units and never fail.
+    """How many workers are in no commit of a run of one seed, though they compute again and again, and never fail.
 
     So it is where commits take the first K, and the same workers are the first each time: also where times are equal,
-    of which that of the lower number counts as earlier. 0 if the run has fewer commits than workers.
+    of which that of the lower number counts as earlier. Counted are those of whom two messages or more have arrived, or
+    were cut off, by the last commit.
 
     Args:
-      schedule: until the run ended.
+      schedule: until the run ended; nobody is away in it.
       durations: float[T, W] seconds.
     """
     num_workers, is_commit = schedule.start.shape[1], np.isfinite(schedule.time)
-    if is_commit.sum() < num_workers:
+    if not is_commit.any():
         return 0
-    begins_units = (schedule.start < schedule.time[is_commit].max()).sum(axis=0) > 1
+    end = schedule.time[is_commit].max()
+    has_arrived = np.isfinite(schedule.send_start) & (schedule.finish <= end)
+    begins_next = np.concatenate([np.asarray(schedule.start)[1:] <= end, np.zeros((1, num_workers), bool)])
+    num_messages = (has_arrived | (np.isinf(schedule.finish) & begins_next)).sum(axis=0)
     never_fails = np.isfinite(durations).all(axis=0)
     is_used = np.isin(np.arange(num_workers), schedule.worker[is_commit])
-    return int((begins_units & never_fails & ~is_used).sum())
+    return int(((num_messages > 1) & never_fails & ~is_used).sum())
 
 
 def _time_within(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:

@@ -14,8 +14,8 @@ INTERVAL_NAME = f"{100 * _CONFIDENCE:g} % interval"
 
 _NOTES = """\
 - Virtual seconds to the target, over the seeds in which both schemes reached it, later than at 0 s: the mean of the
-  differences, and the geometric mean of the ratios. All schemes have the same delays, parameters and batches in a
-  seed, so that what these have in common is not in the spread.
+  differences, and the geometric mean of the ratios. {what_is_shared} in a seed, so that what these have in common is
+  not in the spread.
 - The interval is that of the ratio, by Student's t for the mean of its logarithms: {percent:g} % of such
   intervals have it inside{exception}. Where 1 is in the interval, the two cannot be told apart.
 """
@@ -131,10 +131,17 @@ def rows(reach_times: dict[str, np.ndarray], *, against: str | None = None) -> l
     return list(_rows(reach_times)) if first_times.size > 1 and np.isfinite(first_times).any() else []
 
 
-def notes(against: str | None) -> str:
-    """What the columns mean, as a Markdown list; `against`: the reference if it was named, None if it is the best."""
+def notes(
+    against: str | None, *, what_is_shared: str = "All schemes have the same delays, parameters and batches"
+) -> str:
+    """What the columns mean, as a Markdown list.
+
+    Args:
+      against: the reference if it was named, None if it is the best.
+      what_is_shared: why seeds are compared one by one, as the begin of a sentence.
+    """
     exception = _BEST_IS_FLATTERED if against is None else ""
-    return _NOTES.format(percent=100 * _CONFIDENCE, exception=exception)
+    return _NOTES.format(percent=100 * _CONFIDENCE, exception=exception, what_is_shared=what_is_shared)
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float]:

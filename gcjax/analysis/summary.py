@@ -129,20 +129,20 @@ def evaluations_apart(results: Results) -> str | None:
 def unused_workers(results: Results) -> str | None:
     """A sentence on the schemes with workers in no commit though they compute and do not fail; None if there are none.
 
-    A folder written before they were counted has none.
+    They are not counted where workers were away, nor in folders of earlier versions.
     """
     counts = {}
     for scheme in results.schemes:
-        numbers = np.array(results.facts["schemes"][scheme].get("unused_workers", [0]))
+        numbers = np.array(results.facts["schemes"][scheme].get("unused_workers") or [0])
         if numbers.any():
             counts[scheme] = f"{scheme} {table_cells.range_text(numbers, '.0f')}"
     if not counts:
         return None
     return (
         f"Of {results.facts['num_workers']} workers some are in no commit, though they compute and do not fail: "
-        f"{', '.join(counts.values())}. What they compute is lost. Of equal times that of the lower number counts as "
-        "earlier: where many are equal, the first K are often the same workers. Durations that differ, as of "
-        "`shifted_exponential`, are not so."
+        f"{', '.join(counts.values())}. What they compute is lost: others are first each time, as they are faster, or "
+        "equally fast, for of equal times that of the lower number counts as earlier. If many units take equally long, "
+        "take a model in which they differ, such as `shifted_exponential`."
     )
 
 

@@ -13,6 +13,7 @@ from gcjax.analysis.summary import SummaryRow
 from gcjax.analysis.sweeps import Combination, Sweep
 from gcjax.tables import RichTable, markdown_table
 
+_SHARED_BY_COMBINATIONS = "Those that are compared have the same delays and random keys"
 _NOTES = """\
 - Only combinations with the same delays in each seed, and the same target, are compared with each other: values that
   change who is slow have a reference of their own.
@@ -135,7 +136,10 @@ def _paired_section(sweep: Sweep, against: str | None) -> str:
         paired_rows,
         num_key_columns=_num_key_columns(sweep) + (against is None),
     )
-    notes = paired.notes(against) + (_NOTES if against is None else "")
+    if against is None:  # the reference may be in another combination
+        notes = paired.notes(None, what_is_shared=_SHARED_BY_COMBINATIONS) + _NOTES
+    else:
+        notes = paired.notes(against)
     return f"## Later than {against or 'the best'}, seed by seed\n\n{differences}\n\n{notes}"
 
 

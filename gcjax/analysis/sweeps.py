@@ -70,7 +70,8 @@ def load_sweep(path: str | Path) -> Sweep:
         reason = (
             "is of an earlier version, so that gcjax.analysis.load reads its combinations one by one"
             if is_old
-            else f"has no {store.SWEEP_FILE}. gcjax.analysis.load reads that of a run"
+            else f"has no {store.SWEEP_FILE}. Go on with a sweep that has not ended with its command and --resume; "
+            "gcjax.analysis.load reads the folder of a run"
         )
         raise ValueError(f"A folder written by 'gcjax sweep' is needed; {folder} {reason}.")
     rebuilt_files = (store.SUMMARY_FILE, store.PAGE_FILE)

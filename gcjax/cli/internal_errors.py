@@ -4,6 +4,8 @@ import argparse
 import os
 import traceback
 
+from gcjax.wording import RAISED_IN
+
 _MAX_MESSAGE_CHARACTERS = 300
 _GIN_CALL_SUFFIX = "\n  In call to configurable "
 
@@ -18,8 +20,14 @@ def is_traceback_wanted(flag: bool) -> bool:
     return flag or os.environ.get("GCJAX_TRACEBACK", "") not in ("", "0")
 
 
+def own_notes(error: Exception) -> list[str]:
+    """Lines with the notes of gcjax on an error, in whose function it was raised; JAX has notes of its own."""
+    notes = getattr(error, "__notes__", [])
+    return [f"  {note[:_MAX_MESSAGE_CHARACTERS]}" for note in notes if note.startswith(RAISED_IN)]
+
+
 def lines(error: Exception) -> str:
-    """At most four lines of text: the error, the function of the config, the line of code, how to see everything.
+    """A few lines of text: the error, the function of the config, the line of code, how to see everything.
 
     gin appends a line to the message for each configurable that was being called, the innermost first.
     """
@@ -28,6 +36,7 @@ def lines(error: Exception) -> str:
     configurables = [call.split("'")[1] for call in gin_calls if call.count("'") > 1]  # the innermost first
     frames = traceback.extract_tb(error.__traceback__)  # the innermost last
     lines = [f"gcjax: unexpected {type(error).__name__}: {first_line[:_MAX_MESSAGE_CHARACTERS]}"]
+    lines += own_notes(error)
     if configurables:
         innermost_configurable = configurables[0]
         lines.append(f"  (in {innermost_configurable} of the config)")

@@ -72,7 +72,7 @@ def _status_after_printing(error: Exception, options: argparse.Namespace) -> int
         traceback.print_exception(error)
     sentence_for_user = machine_errors.explanation(error) or (str(error) if isinstance(error, ValueError) else None)
     if sentence_for_user is not None:
-        print(f"gcjax: {sentence_for_user}", file=sys.stderr)
+        print(f"gcjax: {sentence_for_user}", *internal_errors.own_notes(error), sep="\n", file=sys.stderr)
         return USER_ERROR
     if not hasattr(options, "traceback"):
         raise error

@@ -38,9 +38,14 @@ def check(options: argparse.Namespace) -> None:
     if len(on_stdout) > 1:
         raise ValueError(f"only one of them can be on stdout; got {' and '.join(on_stdout)}. Name a file, as in "
                          f"{on_stdout[0]} table.{'csv' if on_stdout[0] == '--csv' else 'tex'}.")  # fmt: skip
-    for name in _FORMATS:
-        if getattr(options, name):
-            seal.check_not_of_run(Path(options.folder), getattr(options, name))
+    files = [getattr(options, name) for name in _FORMATS if getattr(options, name)]
+    if len({Path(file).resolve() for file in files}) < len(files):
+        raise ValueError(f"each table must have a file of its own; got {files[0]} for all. Choose another name.")
+    for file in files:
+        run_folder, own_folder = Path(options.folder).resolve(), Path(file).resolve().parent
+        is_of_combination = own_folder != run_folder and own_folder.is_relative_to(run_folder)  # of a sweep
+        for folder in [run_folder, own_folder] if is_of_combination else [run_folder]:
+            seal.check_not_of_run(folder, file)
 
 
 def check_has_schemes(options: argparse.Namespace, folder: Path) -> None:

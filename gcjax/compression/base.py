@@ -128,8 +128,8 @@ def float32_at_least(array: Any) -> Any:
 
 def rounded_to(dtype: Any, numbers: jax.Array) -> jax.Array:
     """The numbers in a dtype; finite ones beyond its range are its largest."""
-    if numbers.dtype == dtype:
-        return numbers
+    if numbers.dtype == dtype or not jnp.issubdtype(numbers.dtype, jnp.floating):
+        return numbers.astype(dtype)
     largest = jnp.finfo(dtype).max.astype(numbers.dtype)
     return jnp.where(jnp.isfinite(numbers), numbers.clip(-largest, largest), numbers).astype(dtype)
 

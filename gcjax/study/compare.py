@@ -112,10 +112,7 @@ def _run_json_facts(study_results: StudyResults, timeline_seconds: float) -> dic
     facts_of_schemes = {
         name: {
             "stalled": runs.stalled,
-            "unused_workers": [
-                analysis.num_unused_workers(jax.tree.map(itemgetter(seed), runs.schedule), seed_durations)
-                for seed, seed_durations in enumerate(durations)
-            ],
+            "unused_workers": _num_unused_workers(study_results.plan.inputs, runs.schedule),
             "compile_seconds": round(runs.compile_seconds, 3),
             "run_seconds": round(runs.run_seconds, 3),
         }
@@ -131,11 +128,24 @@ def _run_json_facts(study_results: StudyResults, timeline_seconds: float) -> dic
     }
 
 
+def _num_unused_workers(inputs: Inputs, schedule: Schedule) -> list[int] | None:
+    """For each seed, how many workers are in no commit though they compute; None where workers may be away."""
+    if inputs.absences is not None:
+        return None
+    return [
+        analysis.num_unused_workers(jax.tree.map(itemgetter(seed), schedule), seed_durations)
+        for seed, seed_durations in enumerate(np.asarray(inputs.durations))
+    ]
+
+
 def _delays_sha256(inputs: Inputs) -> str:
     """The SHA-256 of the delays and random keys of all seeds: comparisons with the same one have pairs of seeds."""
     keys = jax.random.key_data(inputs.rng_key)
-    arrays = map(np.asarray, jax.tree.leaves((inputs.durations, inputs.network, inputs.absences, keys)))
-    return hashlib.sha256(b"".join(repr(array.shape).encode() + array.tobytes() for array in arrays)).hexdigest()
+    leaves, structure = jax.tree.flatten((inputs.durations, inputs.network, inputs.absences, keys))
+    digest = hashlib.sha256(repr(structure).encode())
+    for array in map(np.asarray, leaves):
+        digest.update(repr((array.shape, array.dtype.str)).encode() + array.tobytes())
+    return digest.hexdigest()
 
 
 def _comparison_results(study_results: StudyResults, run_facts: dict[str, Any]) -> analysis.Results:

@@ -6,7 +6,7 @@ not appended yet; half a last line is left out.
 
 import contextlib
 import fcntl
-import os
+import itertools
 import re
 from pathlib import Path
 from typing import TextIO
@@ -25,6 +25,8 @@ from gcjax.watching.timeline import COLUMNS
 _NAMES = ("worker", *COLUMNS)
 _STEP_COLUMN = _NAMES.index("unit")
 _HEADER_LINE = ",".join(_NAMES) + "\n"
+_NUMBERS = itertools.count()  # of the wrappers of this process
+_WRITER_OF_FILE: dict[Path, int] = {}  # the number of the last one that has opened it
 _LINE = re.compile(rb"\d{1,9},\d{1,18}(,(\d[-+.e\d]{0,30})?){5}\n")
 _NUM_BEGINNING = 200
 """Bytes at the beginning of a file, the first row among them, by which a new file of the same name is told."""
@@ -53,7 +55,7 @@ class SharedFolder:
             path.mkdir(parents=True, exist_ok=True)
         self._file: Path | None = None  # until `open`
         self._lock: TextIO | None = None
-        self._file_number = -1
+        self._number = next(_NUMBERS)
         self._read_positions: dict[Path, tuple[bytes, int]] = {}  # how a file began, and up to where it was read
 
     def open(self, worker: int) -> None:
@@ -88,8 +90,8 @@ class SharedFolder:
                         other.rename(other.with_suffix(".replaced"))
             with file.open("x" if is_fresh else "w") as stream:
                 stream.write(_HEADER_LINE)
-                self._file_number = os.fstat(stream.fileno()).st_ino  # of another wrapper's file it is another one
         self._file = file
+        _WRITER_OF_FILE[file.resolve()] = self._number
 
     def _locked_file(self, worker: int) -> TextIO | None:
         """The file by which a process is known to write as this worker, locked until it is closed; None if one does.
@@ -104,7 +106,11 @@ class SharedFolder:
             if error.errno in locks.HELD_ERRNOS:
                 stream.close()
                 return None
-            locks.warn_of_missing_locks(error, self.path)
+            try:
+                locks.warn_of_missing_locks(error, self.path)
+            except OSError:
+                stream.close()
+                raise
         return stream
 
     def _is_free(self, worker: int) -> bool:
@@ -129,16 +135,15 @@ class SharedFolder:
         sink = pa.BufferOutputStream()
         csv.write_csv(pa.table(columns, names=_NAMES), sink, csv.WriteOptions(include_header=False))
         assert self._file is not None, "a process appends to its file once it is open"
+        if _WRITER_OF_FILE[self._file.resolve()] != self._number:
+            raise ValueError(
+                f"A folder and a name are for one wrapper; another one writes {self._file} now, and this one no "
+                "longer. Give each its own name."
+            )
         self._file.parent.mkdir(parents=True, exist_ok=True)  # somebody may have removed it
         with self._file.open("ab") as stream:
             if not stream.tell():
                 stream.write(_HEADER_LINE.encode())
-                self._file_number = os.fstat(stream.fileno()).st_ino
-            elif os.fstat(stream.fileno()).st_ino != self._file_number:
-                raise ValueError(
-                    f"A folder and a name are for one wrapper; another one writes {self._file} now, and this one no "
-                    "longer. Give each its own name."
-                )
             stream.write(sink.getvalue())
 
     def close(self) -> None:

@@ -242,13 +242,22 @@ def test_who_would_have_committed_later_has_not_come_to_a_halt():
 
 
 def test_whose_work_is_lost_since_others_are_first_each_time():
-    """With equal times the first two are those of the lowest numbers; who fails is not counted, nor a short run."""
+    """With equal times the first two are those of the lowest numbers; who fails is not counted."""
     equal, failed = np.ones((6, W), np.float32), np.ones((6, W), np.float32)
     failed[2:, W - 1] = np.inf
     k_sync = protocols.k_sync(num_contributions=2)
-    unused = [analysis.num_unused_workers(k_sync(jnp.asarray(d)), d) for d in (equal, failed, equal[: W - 1])]
+    unused = [analysis.num_unused_workers(k_sync(jnp.asarray(d)), d) for d in (equal, failed, equal[:1])]
     assert unused == [W - 2, W - 3, 0]
     assert analysis.num_unused_workers(protocols.bsp()(jnp.asarray(equal)), equal) == 0
+
+
+def test_work_that_is_on_its_way_to_a_first_commit_is_not_lost():
+    """A slow worker has begun its fourth unit of a turn when the others have used theirs up."""
+    seconds = np.ones((8, W), np.float32)
+    seconds[:, W - 1] = 2.5
+    schedule = protocols.async_local_sgd(num_local_steps=4)(jnp.asarray(seconds))
+    assert W - 1 not in np.asarray(schedule.worker) and np.isfinite(schedule.time).sum() > W
+    assert analysis.num_unused_workers(schedule, seconds) == 0
 
 
 def test_time_to_target():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gcjax import __version__, cli, registry
+from gcjax.cli import internal_errors
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -242,3 +243,14 @@ def test_a_bad_option_shows_the_usage_of_its_command(here, arguments, usage):
     done = here(*arguments)
     assert done.returncode == 2 and done.stderr.startswith(usage)
     assert f"{usage.split(' [')[0].removeprefix('usage: ').strip()}: error: unrecognized arguments: " in done.stderr
+
+
+def test_a_note_on_a_function_of_somebody_is_printed_and_those_of_jax_are_not():
+    error = TypeError("dot_general requires equal shapes")
+    for note in (
+        "For simplicity, JAX has removed its internal frames",
+        "This was raised in ready of a Rule, for (View).",
+    ):
+        error.add_note(note)
+    lines = internal_errors.lines(error).splitlines()
+    assert lines[1] == "  This was raised in ready of a Rule, for (View)." and "For simplicity" not in "".join(lines)

@@ -137,7 +137,9 @@ def test_a_sweep_is_loaded_and_reported(swept, capsys):
     )
     with pytest.raises(ValueError, match="It is of a sweep: gcjax.analysis.load_sweep reads it"):
         analysis.load(out)
-    with pytest.raises(ValueError, match="has no sweep.parquet. gcjax.analysis.load reads that of a run"):
+    with pytest.raises(
+        ValueError, match="has no sweep.parquet. Go on with .* gcjax.analysis.load reads the folder of a run"
+    ):
         analysis.load_sweep(out / sweep.combinations[0].folder)
     page = (out / "summary.md").read_text()
     (out / "summary.md").unlink()
@@ -165,6 +167,16 @@ def test_the_table_of_a_sweep_as_csv(swept, capsys):
         ["0.2", '"ASP"', '"accuracy"', "0.2", "2", "2"],
         ["0.999999", '"ASP"', '"accuracy"', "0.999999", "2", "0"],
     ]
+
+
+def test_no_table_is_written_over_a_file_of_a_combination_or_over_another_table(swept, tmp_path, capsys):
+    out = shutil.copytree(swept[1], tmp_path / "sweep")
+    metrics = out / "study.target=0.2" / "metrics.parquet"
+    assert cli.main(["report", str(out), "--csv", str(metrics)]) == 2
+    assert "metrics.parquet is a file of the run" in capsys.readouterr().err
+    assert cli.main(["report", str(out), "--csv", str(out / "table"), "--latex", str(out / "." / "table")]) == 2
+    assert "each table must have a file of its own" in capsys.readouterr().err
+    assert analysis.load_sweep(out).parameters == ("study.target",)
 
 
 def test_a_sweep_of_an_earlier_version_has_its_table(swept, tmp_path, capsys):

@@ -9,6 +9,7 @@ import pytest
 
 from gcjax import cli, stragglers
 from gcjax.cli.trace import fit_json, fit_tables
+from gcjax.cli.trace.fit import _check_out_file
 
 
 @pytest.fixture
@@ -104,6 +105,11 @@ def test_a_file_with_content_is_not_overwritten(trace, capsys, tmp_path, monkeyp
     status, _, err = fitted(capsys, trace, "--out", trace)
     assert status == 2 and f"--out must be a new file or an empty one; {trace} has content." in err
     assert trace.read_text() == content
+
+
+def test_what_stands_for_a_device_may_have_content(trace):
+    with trace.open() as stream:
+        _check_out_file(f"/dev/fd/{stream.fileno()}")
 
 
 @pytest.mark.slow

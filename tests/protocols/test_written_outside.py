@@ -153,11 +153,12 @@ def test_a_rule_that_asks_for_values_is_told_what_to_write(name, function):
     [
         ("weight", lambda staleness, work: (work > 0) / (work > 0).sum(-1), "(int32[48, 3], int32[48, 3])"),
         ("ready", lambda view: view.clock @ view.idle[:3], "(View(now=float32[], "),
+        ("ready", lambda view: view.clocks > 1, "(View(now=float32[], "),
         ("commits", lambda view: True, "(View(now=float32[], "),
     ],
 )
 def test_what_a_function_of_a_rule_raises_says_in_which(name, function, arguments):
-    with pytest.raises((ValueError, TypeError)) as caught:
+    with pytest.raises((ValueError, TypeError, AttributeError)) as caught:
         of_rule(simulation.Rule(num_contributions=3), **{name: function})(DURATIONS)
     assert caught.value.__notes__[0].startswith(f"This was raised in {name} of a Rule, for {arguments}")
 

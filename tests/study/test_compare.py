@@ -127,6 +127,8 @@ def test_runs_with_the_same_delays_and_keys_are_known(written):
         "another seed": (dataclasses.replace(study, seed=1), Condition(model)),
         "slower": (study, Condition(stragglers.exponential(mean=2.0))),
         "messages": (study, Condition(model, stragglers.Network(latency=0.5))),
+        "server": (study, Condition(model, stragglers.Network(server=0.5))),
+        "service": (study, Condition(model, stragglers.Network(service=0.5))),
         "absences": (study, Condition(model, absences=stragglers.Absences(jnp.ones((W, 1)), jnp.full((W, 1), 2.0)))),
     }
     digests = {name: _delays_sha256(draw(each, {"all": condition})) for name, (each, condition) in conditions.items()}

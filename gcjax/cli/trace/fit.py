@@ -55,14 +55,15 @@ def command(options: argparse.Namespace) -> None:
 def _check_out_file(file: str | None) -> None:
     """Raises `ValueError`, before anything is fitted, if the config file has content, is a folder, or would be in none.
 
-    A device such as /dev/stdout, or an empty file, may be there.
+    A device or what stands for one, such as /dev/stdout, or an empty file, may be there.
     """
     if file is None:
         return
     path = Path(file)
     if path.is_dir():
         raise ValueError(f"--out must be a file; {file} is a folder.")
-    if path.is_file() and path.stat().st_size > 0:
+    is_device = path.is_relative_to("/dev") or path.is_relative_to("/proc")
+    if not is_device and path.is_file() and path.stat().st_size > 0:
         raise ValueError(f"--out must be a new file or an empty one; {file} has content. Choose another one.")
     folder = Path(file).absolute().parent
     if not folder.is_dir():

@@ -13,6 +13,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.protocols.simulation.rules import Rule, counts_of, first_view
+from gcjax.wording import RAISED_IN
 
 _MISSING_VALUE_ERRORS = (
     jax.errors.ConcretizationTypeError,
@@ -149,10 +150,10 @@ def _returned(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
     try:
         jax.eval_shape(noting_types, *arguments)
-    except (*_MISSING_VALUE_ERRORS, ValueError, TypeError) as error:
+    except Exception as error:
         is_of_several_values = str(error).startswith("The truth value of an array")  # a ValueError
         if not isinstance(error, _MISSING_VALUE_ERRORS) and not is_of_several_values:
-            error.add_note(f"This was raised in {name} of a Rule, for {_text(jax.tree.map(_type_of, arguments)):.300}.")
+            error.add_note(f"{RAISED_IN}{name} of a Rule, for {_text(jax.tree.map(_type_of, arguments)):.300}.")
             raise
         raise ValueError(
             f"{name} of a Rule must not ask what the value of an array is, as Python's if, and, or, not, int() and "
