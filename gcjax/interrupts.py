@@ -45,6 +45,7 @@ class _SignalState:
       received_signal: the last signal that came; None if none has.
       saving_seconds: signal -> seconds that a run has for its last checkpoint.
       grace_seconds: signal -> seconds from the first one to the end of the process, in the current `grace_period`.
+      grace_purpose: what these are for, in words.
       make_advice: returns what to tell a person to do.
       actions_before_end: called before the process ends, the last one first.
     """
@@ -54,6 +55,7 @@ class _SignalState:
         self.received_signal: int | None = None
         self.saving_seconds: Mapping[int, float] = {}  # by signal, as the next
         self.grace_seconds: Mapping[int, float] = {}
+        self.grace_purpose = ""
         self.make_advice: Callable[[], str] = _no_advice
         self.actions_before_end: list[Callable[[], None]] = []
 
@@ -129,7 +131,7 @@ def before_end(action: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def grace_period(seconds: Mapping[int, float]) -> Iterator[None]:
+def grace_period(seconds: Mapping[int, float], *, purpose: str = "saving a checkpoint") -> Iterator[None]:
     """In this block, the first signal is a request, and ends the process so many seconds later, or when the block ends.
 
     A loop in the block asks `stop_requested`, and can save what it has before it ends. A second signal ends the process
@@ -137,12 +139,14 @@ def grace_period(seconds: Mapping[int, float]) -> Iterator[None]:
 
     Args:
       seconds: signal -> how many; one without any, or with 0, ends the process at once.
+      purpose: what they are for, as a person is told at a terminal.
     """
-    outer_grace_seconds, _signal_state.grace_seconds = _signal_state.grace_seconds, seconds
+    outer_grace = _signal_state.grace_seconds, _signal_state.grace_purpose
+    _signal_state.grace_seconds, _signal_state.grace_purpose = seconds, purpose
     try:
         yield
     finally:
-        _signal_state.grace_seconds = outer_grace_seconds
+        _signal_state.grace_seconds, _signal_state.grace_purpose = outer_grace
         received_signal = _signal_state.received_signal
         if received_signal is not None:
             _end_process(received_signal)
@@ -202,7 +206,8 @@ def _listen_for_signals(read_end: int) -> None:
                 ending_timer.daemon = True
                 ending_timer.start()
                 if os.isatty(_STDERR):
-                    _print_line(f"gcjax: saving a checkpoint, for at most {grace_seconds:g} s; again to end at once\n")
+                    purpose = _signal_state.grace_purpose
+                    _print_line(f"gcjax: {purpose}, for at most {grace_seconds:g} s; again to end at once\n")
             else:
                 _end_process(signal_number)
 

@@ -180,3 +180,12 @@ def test_the_cursor_is_shown_again_on_a_terminal():
     os.close(leader)
     assert (status, errors) == (130, "gcjax: interrupted\n")
     assert shown.endswith(b"10 %\r\x1b[2K\x1b[?25h")
+
+
+def test_a_person_at_a_terminal_is_told_what_time_is_for():
+    code = "interrupts.os.isatty = lambda file: True\nwith interrupts.end_on_signals():\n"
+    code += "    with interrupts.grace_period({signal.SIGINT: 0.3}, purpose='parting'):\n"
+    code += "        ready()\n        time.sleep(99)"
+    status, _, errors = interrupted(code, signal.SIGINT)
+    assert status == 130
+    assert "gcjax: parting, for at most 0.3 s; again to end at once\n" in errors

@@ -98,7 +98,7 @@ def group(
         _leave_without_jax(error)
         raise
     # In it all wait for each other, and nobody watches any more: who left now would be missed only by JAX's own watch.
-    with interrupts.grace_period(_SHUTDOWN_SECONDS):
+    with interrupts.grace_period(_SHUTDOWN_SECONDS, purpose="parting from the other processes"):
         jax.distributed.shutdown()
     if shared_error is not None:
         raise shared_error
