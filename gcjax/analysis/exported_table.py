@@ -14,6 +14,7 @@ from gcjax.analysis import paired, summary, sweep_summary, sweeps
 from gcjax.analysis.store import Columns
 from gcjax.analysis.sweep_summary import Entry
 from gcjax.analysis.sweeps import Sweep
+from gcjax.analysis.table_cells import finite, mean_of_finite
 
 
 def csv(sweep: Sweep, *, against: str | None = None) -> str:
@@ -129,10 +130,10 @@ def _numbers_of_scheme(entry: Entry) -> dict[str, Any]:
         "time_to_target_std_s": _std(seconds),
         "final_mean": _mean(final_values),
         "final_std": _std(final_values),
-        **{f"{name}_share": _mean_of_finite(last_values[name]) for name in ("computing", "communicating", "waiting")},
-        "mean_staleness_commits": _mean_of_finite(last_values["mean_staleness"]),
-        "max_staleness_commits": max(_finite(last_values["max_staleness"]), default=math.nan),
-        **{f"{name}_to_target_per_worker": _mean_of_finite(values) for name, values in spent.items()},
+        **{f"{name}_share": mean_of_finite(last_values[name]) for name in ("computing", "communicating", "waiting")},
+        "mean_staleness_commits": mean_of_finite(last_values["mean_staleness"]),
+        "max_staleness_commits": max(finite(last_values["max_staleness"]), default=math.nan),
+        **{f"{name}_to_target_per_worker": mean_of_finite(values) for name, values in spent.items()},
     }
 
 
@@ -163,13 +164,3 @@ def _mean(values: np.ndarray) -> float:
 def _std(values: np.ndarray) -> float:
     """The standard deviation of what the values are a sample of; NaN of fewer than 2, or if it is not finite."""
     return float(values.std(ddof=1)) if values.size > 1 and np.isfinite(values).all() else math.nan
-
-
-def _mean_of_finite(values: np.ndarray) -> float:
-    """The mean of those values that are finite; NaN if none is."""
-    return _mean(_finite(values))
-
-
-def _finite(values: np.ndarray) -> np.ndarray:
-    """Those of the values that are finite, in double precision."""
-    return values[np.isfinite(values)].astype(np.float64)

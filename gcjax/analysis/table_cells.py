@@ -1,4 +1,4 @@
-"""Numbers as the text of table cells."""
+"""Numbers as the text of table cells, and what these are of."""
 
 import numpy as np
 
@@ -66,6 +66,17 @@ def three_digits_cell(value: float) -> str:
             return f"{value:.3g}{suffix}"
         value /= 1000
     return f"{value:.3g} T"
+
+
+def mean_of_finite(values: list[float] | np.ndarray) -> float:
+    """The mean of those values that are finite, in double precision; NaN if none is."""
+    numbers = finite(values)
+    return float(np.mean(numbers)) if numbers else float("nan")
+
+
+def finite(values: list[float] | np.ndarray) -> list[float]:
+    """Those of the values that are finite."""
+    return [float(value) for value in values if np.isfinite(value)]
 
 
 def range_text(values: np.ndarray, text_format: str = ".3g") -> str:

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gcjax import analysis, tables
 from gcjax.analysis import summary, sweep_summary
 from gcjax.analysis.store import Results, is_comparison
 from gcjax.analysis.sweeps import Sweep, is_sweep, parameter_columns
+from gcjax.analysis.table_cells import finite, mean_of_finite
 
 _MEAN_COLUMNS = ("computing", "communicating", "waiting", "mean_staleness", "chunks", "numbers")
 
@@ -80,17 +79,6 @@ def _scheme_json(results: Results, scheme: str) -> dict[str, Any]:
         "final": [seed[target["metric"]][-1] for seed in seeds],
         "stalled": results.facts["schemes"][scheme]["stalled"],
         "unused_workers": results.facts["schemes"][scheme].get("unused_workers"),
-        **{name: _mean_of_finite([seed[name][-1] for seed in seeds]) for name in _MEAN_COLUMNS},
-        "max_staleness": max(_finite([seed["max_staleness"][-1] for seed in seeds]), default=float("nan")),
+        **{name: mean_of_finite([seed[name][-1] for seed in seeds]) for name in _MEAN_COLUMNS},
+        "max_staleness": max(finite([seed["max_staleness"][-1] for seed in seeds]), default=float("nan")),
     }
-
-
-def _mean_of_finite(values: list[float]) -> float:
-    """The mean of those values that are finite; NaN if none is."""
-    finite_values = _finite(values)
-    return float(np.mean(finite_values)) if finite_values else float("nan")
-
-
-def _finite(values: list[float]) -> list[float]:
-    """Those of the values that are finite."""
-    return [float(value) for value in values if np.isfinite(value)]

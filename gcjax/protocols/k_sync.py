@@ -24,7 +24,7 @@ def k_sync(*, num_contributions: int) -> Protocol:
     With A[1] <= ... <= A[W] the times at which the gradients of a round arrive, it ends at A[K]. If they are
     exponential with rate μ, a round takes `(H_W - H_{W-K}) / μ` on average, H the harmonic numbers (Dutta et al. 2018).
     K = W is `bsp`. Of arrivals at the same moment those of the lower numbers are first; so where durations are equal
-    for many, the same K workers are in every commit.
+    for many, those of the highest numbers may be in no commit.
 
     Args:
       num_contributions: K, from 1 to W.

@@ -67,7 +67,7 @@ def markov(
       slowdown: the factor on the time of a slow unit.
       base: seconds of a unit that is not slow, or the model that they come from. With a number all fast units take
         equally long, and of messages that arrive at once that of the lower number is first: so what takes the first K
-        of them takes the same workers each time.
+        of them may never take those of the highest numbers.
 
     Raises:
       ValueError: if a probability is outside [0, 1], no chain has these two probabilities, or `slowdown` is
