@@ -83,6 +83,23 @@ def load_sweep(path: str | Path) -> Sweep:
     return Sweep(tuple(run_facts[_PARAMETERS]), tuple(combinations))
 
 
+def load_any(folder: Path) -> Results | Sweep | None:
+    """Reads the folder of a comparison or of a sweep; checks that of another experiment, which has only a page: None.
+
+    Raises:
+      ValueError: if the folder is none of them, or one of its files is damaged or missing.
+
+    Warns:
+      UnsealedWarning: if the folder is of an earlier version, without digests of its files.
+    """
+    if is_sweep(folder):
+        return load_sweep(folder)
+    if (folder / store.SUMMARY_FILE).exists() and not store.is_comparison(folder):
+        seal.read(folder, rebuilt_files=(store.PAGE_FILE,))
+        return None
+    return store.load(folder)
+
+
 def parameter_columns(sweep: Sweep) -> Columns:
     """Parameter -> [combinations], its values: numbers if all of them are, otherwise texts."""
     return {

@@ -22,7 +22,7 @@ _MAX_NAME_BYTES = 200  # of a folder; file systems take 255
 _CLOSING_BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 
-def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, progress: Progress) -> None:
+def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, progress: Progress) -> Sweep:
     """Runs a config for all combinations of some values, each in a folder of its own, and writes what came out.
 
     What combinations have in common is compiled once. Besides the folders, `out` gets `summary.md`, a row a scheme and
@@ -35,6 +35,9 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
       over: `PARAMETER=VALUE,VALUE,...` each.
       out: the folder to write; empty, or that of the same sweep, not finished.
       progress: tells a person how far it is.
+
+    Returns:
+      What was written.
 
     Raises:
       ValueError: if the config cannot be read with one of the combinations, or a factory in it refuses a value (beside
@@ -69,6 +72,7 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
     files.write_text(out / store.SUMMARY_FILE, sweep_summary.markdown(sweep))
     seal.write(out, sweeps.facts(sweep))
     progress.show(sweep_summary.table(sweep, f"All combinations of {path}"))
+    return sweep
 
 
 def combinations(over: Sequence[str]) -> list[tuple[str, ...]]:

@@ -128,6 +128,7 @@ def _add_sweep(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--no-cache", dest="cache", action="store_false", help="as in run")
     internal_errors.add_option(parser)
+    json_output.add_option(parser)
     parser.set_defaults(command=sweep.command)
 
 

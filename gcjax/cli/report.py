@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gcjax.cli import warning_lines
 
 if TYPE_CHECKING:
+    from gcjax.analysis import Results, Sweep
     from gcjax.tables import RichTable
 
 _NOT_WRITABLE_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -25,52 +26,50 @@ def command(options: argparse.Namespace) -> None:
     Of an experiment that is neither a comparison nor a sweep, the summary is printed as it is. With `--timeline`,
     `--html`, `--csv` and `--latex` it writes these files, too; a table without a file is all that is on stdout.
     """
+    from gcjax.analysis import sweeps
     from gcjax.cli import report_files, report_tables
 
     folder = Path(options.folder)
     report_files.check(options)
     report_tables.check(options)
-    activities = report_files.shown_activities(options, folder)  # refuses before anything is printed
-    tables_as_text = report_tables.texts(options, folder)  # refuses, too
+    with warning_lines.print_warnings():
+        content = sweeps.load_any(folder)
+    tables_as_text = report_tables.texts(options, content)  # refuses before anything is printed
+    activities = report_files.shown_activities(options, folder)  # refuses, too
     is_stdout_of_table = report_tables.is_on_stdout(options)
     with contextlib.redirect_stdout(sys.stderr) if is_stdout_of_table else contextlib.nullcontext():
-        _rebuild_report(options, folder)
+        with warning_lines.print_warnings():
+            _rebuild_report(options, folder, content)
         report_files.write(options, folder, activities)
         report_tables.write(options, tables_as_text)
     report_tables.print_on_stdout(options, tables_as_text)
     if options.json:
         from gcjax.cli import results_json
 
-        options.result = results_json.folder_json(folder, against=options.against)
+        options.result = results_json.folder_json(folder, content, against=options.against)
 
 
-@warning_lines.print_warnings()
-def _rebuild_report(options: argparse.Namespace, folder: Path) -> None:
+def _rebuild_report(options: argparse.Namespace, folder: Path, content: Results | Sweep | None) -> None:
     """Rebuilds summary and figures of a comparison or sweep, and prints its table; else prints the summary.
 
     Of one that cannot be written, such as one in an archive, the table is printed all the same. With `--against`
     the differences seed by seed from that scheme are printed, too.
     """
     from gcjax import analysis, progress, tables
-    from gcjax.analysis import seal, summary, sweep_summary, sweeps
-    from gcjax.cli import report_tables
+    from gcjax.analysis import store, summary, sweep_summary
+    from gcjax.analysis.sweeps import Sweep
 
-    against = options.against
-    if sweeps.is_sweep(folder):
-        sweep = analysis.load_sweep(folder)
-        differences = _shown(sweep_summary.paired_table(sweep, against)) if against is not None else ()
-        _write_report(folder, lambda: sweep_summary.write(sweep, folder, against=against))
-        progress.console().print(sweep_summary.table(sweep), *differences)
-        return
-    if (folder / "summary.md").exists() and not analysis.store.is_comparison(folder):
-        report_tables.check_has_schemes(options, folder)
-        seal.read(folder, rebuilt_files=(analysis.store.PAGE_FILE,))  # raises for a damaged file
-        progress.console().print(tables.rich_page((folder / "summary.md").read_text()))
-        return
-    results = analysis.load(folder)
-    differences = _shown(summary.paired_table(results, against)) if against is not None else ()
-    _write_report(folder, lambda: analysis.write_report(results, folder, against=against))
-    progress.console().print(analysis.table(results), *differences)
+    against, console = options.against, progress.console()
+    if content is None:
+        console.print(tables.rich_page((folder / store.SUMMARY_FILE).read_text()))
+    elif isinstance(content, Sweep):
+        differences = _shown(sweep_summary.paired_table(content, against)) if against is not None else ()
+        _write_report(folder, lambda: sweep_summary.write(content, folder, against=against))
+        console.print(sweep_summary.table(content), *differences)
+    else:
+        differences = _shown(summary.paired_table(content, against)) if against is not None else ()
+        _write_report(folder, lambda: analysis.write_report(content, folder, against=against))
+        console.print(analysis.table(content), *differences)
 
 
 def _shown(table: RichTable) -> tuple[str | RichTable, ...]:

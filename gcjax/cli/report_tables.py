@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gcjax.analysis import Results, Sweep
 
 _FORMATS = {"csv": "numbers, with units in the names of the columns", "latex": "a table with rules of booktabs"}
 
@@ -48,38 +51,31 @@ def check(options: argparse.Namespace) -> None:
             seal.check_not_of_run(folder, file)
 
 
-def check_has_schemes(options: argparse.Namespace, folder: Path) -> None:
+def texts(options: argparse.Namespace, content: Results | Sweep | None) -> dict[str, str]:
+    """Format -> the table of a comparison or sweep in it, of those that are asked for.
+
+    Raises:
+      ValueError: if there is no scheme `options.against`, or schemes are asked for of another experiment (None).
+    """
+    if content is None:
+        _check_asks_for_no_schemes(options)
+        return {}
+    from gcjax.analysis import exported_table, sweeps
+
+    sweep = content if isinstance(content, sweeps.Sweep) else sweeps.of_comparison(content)
+    write_as = {"csv": exported_table.csv, "latex": exported_table.latex}
+    wanted = [name for name in _FORMATS if getattr(options, name) is not None]
+    return {name: write_as[name](sweep, against=options.against) for name in wanted}
+
+
+def _check_asks_for_no_schemes(options: argparse.Namespace) -> None:
     """Raises a `ValueError` if something is asked for that the folder of another experiment has not."""
     for name in ("against", *_FORMATS):
         if getattr(options, name) is not None:
             raise ValueError(
-                f"--{name} is for comparisons and sweeps; got the folder {folder}, which is neither, or a sweep of an "
-                f"earlier version. Leave --{name} out."
+                f"--{name} is for comparisons and sweeps; got the folder {options.folder}, which is neither, or a "
+                f"sweep of an earlier version. Leave --{name} out."
             )
-
-
-def texts(options: argparse.Namespace, folder: Path) -> dict[str, str]:
-    """Format -> the table of a comparison or sweep in it, of those that are asked for; empty for another folder.
-
-    Raises:
-      ValueError: if a file of the folder is damaged, or there is no scheme `options.against`.
-    """
-    wanted = [name for name in _FORMATS if getattr(options, name) is not None]
-    if not wanted:
-        return {}
-    from gcjax import analysis
-    from gcjax.analysis import exported_table, store, sweeps
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", analysis.UnsealedWarning)  # that is said with the table
-        if sweeps.is_sweep(folder):
-            sweep = analysis.load_sweep(folder)
-        elif store.is_comparison(folder):
-            sweep = sweeps.of_comparison(analysis.load(folder))
-        else:  # whoever reads the folder says what it must be
-            return {}
-    write_as = {"csv": exported_table.csv, "latex": exported_table.latex}
-    return {name: write_as[name](sweep, against=options.against) for name in wanted}
 
 
 def write(options: argparse.Namespace, text_of_format: Mapping[str, str]) -> None:

@@ -1,38 +1,41 @@
-"""What `gcjax run --json` and `gcjax report --json` print of the folder of a run."""
+"""What `run`, `sweep` and `report` print with `--json` of the folder that they wrote or read."""
 
 from pathlib import Path
 from typing import Any
 
 from gcjax import analysis, tables
 from gcjax.analysis import summary, sweep_summary
-from gcjax.analysis.store import Results, is_comparison
-from gcjax.analysis.sweeps import Sweep, is_sweep, parameter_columns
+from gcjax.analysis.store import Results
+from gcjax.analysis.sweeps import Sweep, parameter_columns
 from gcjax.analysis.table_cells import finite, mean_of_finite
 
 _MEAN_COLUMNS = ("computing", "communicating", "waiting", "mean_staleness", "chunks", "numbers")
 
 
-def folder_json(folder: Path, *, against: str | None = None) -> dict[str, Any]:
+def folder_json(folder: Path, content: Results | Sweep | None, *, against: str | None = None) -> dict[str, Any]:
     """The folder, its files, the rows of `summary.md` as text, and the numbers of each scheme.
 
-    Of a comparison these are `schemes`; of a sweep they are in each of `combinations`. The differences seed by seed are
-    from the scheme `against`, or from the best one if None.
+    Args:
+      folder: of a run or sweep.
+      content: what it holds, as `gcjax.analysis.sweeps.load_any` reads it. Of a comparison the numbers are `schemes`;
+        of a sweep they are in each of `combinations`; None for another experiment, which has none.
+      against: the scheme that the differences seed by seed are from; the best one if None.
     """
     # The page is not read where it can be made: in a folder that cannot be written it may have another reference.
-    sweep = analysis.load_sweep(folder) if is_sweep(folder) else None
-    results = analysis.load(folder) if is_comparison(folder) else None
-    if sweep is not None:
-        page = sweep_summary.markdown(sweep, against=against)
+    if content is None:
+        page = _summary_page(folder)
+    elif isinstance(content, Sweep):
+        page = sweep_summary.markdown(content, against=against)
     else:
-        page = _summary_page(folder) if results is None else summary.markdown(results, against=against)
+        page = summary.markdown(content, against=against)
     files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     visible_files = [path for path in files if not any(part.startswith(".") for part in path.parts)]
     return {
         "folder": str(folder.absolute()),
         "files": sorted(path.as_posix() for path in visible_files),
         "tables": tables.rows_of_tables(page),
-        "schemes": [] if results is None else _schemes_json(results),
-        "combinations": [] if sweep is None else _combinations_json(sweep),
+        "schemes": _schemes_json(content) if isinstance(content, Results) else [],
+        "combinations": _combinations_json(content) if isinstance(content, Sweep) else [],
     }
 
 

@@ -38,7 +38,8 @@ def command(options: argparse.Namespace) -> None:
         if options.json and processes.is_first():
             from gcjax.cli import results_json
 
-            options.result = results_json.folder_json(out)
+            results = analysis.load(out) if analysis.store.is_comparison(out) else None
+            options.result = results_json.folder_json(out, results)
 
 
 def set_up_interrupts_and_cache(options: argparse.Namespace) -> None:

@@ -26,11 +26,15 @@ def command(options: argparse.Namespace) -> None:
         out = choose_folder(options.out, f"{Path(options.config).stem}-sweep", lock_stack)
         is_begun = sweep_folders.is_begun  # advice must import nothing
         interrupts.set_advice(lambda: _advice(options, out) if is_begun(out) else "; start it again")
-        grid.run(options.config, options.bindings, options.over, out, sweep_progress)
+        sweep = grid.run(options.config, options.bindings, options.over, out, sweep_progress)
         seal.add_missing_digests(out)
         interrupts.set_advice(lambda: f"; everything was written to {out} before")
         analysis.drop_checkpoints(out)
         sweep_progress.show(f"Written to {out}")
+        if options.json:
+            from gcjax.cli import results_json
+
+            options.result = results_json.folder_json(out, sweep)
 
 
 def _advice(options: argparse.Namespace, out: Path) -> str:

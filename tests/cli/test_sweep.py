@@ -1,5 +1,7 @@
 """A grid of settings in one process."""
 
+import contextlib
+import io
 import json
 import shlex
 import shutil
@@ -104,12 +106,14 @@ def test_a_later_value_that_is_refused_leaves_what_was_done(tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    """The arguments of a sweep without its folder, and the folder in which it is done."""
+    """The arguments of a sweep without its folder, the folder in which it is done, and beside it what `--json` said."""
     config, out = tmp_path_factory.mktemp("sweep") / "small.gin", tmp_path_factory.mktemp("done")
     config.write_text(CONFIG.replace("{'ASP': @asp(), 'partial': @coded()}", "{'ASP': @asp()}"))
     over = ["--over", "study.target=0.2,0.999999"]  # the second is never reached, which is a result, too
     command = ["sweep", str(config), *over, "--set", "study.checkpoint_every = 1000"]
-    assert cli.main([*command, "--out", str(out)]) == 0
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert cli.main([*command, "--out", str(out), "--json"]) == 0
+    out.with_suffix(".json").write_text(printed.getvalue())
     return command, out
 
 
@@ -151,6 +155,7 @@ def test_the_numbers_of_a_sweep_as_json(swept, capsys):
     _, out = swept
     assert cli.main(["report", str(out), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
+    assert json.loads(out.with_suffix(".json").read_text()) == {**report, "command": "sweep"}
     assert report["schemes"] == [] and report["tables"][0][0]["Scheme"] == "ASP"
     reached, missed = report["combinations"]
     assert (reached["folder"], reached["values"]) == ("study.target=0.2", {"study.target": 0.2})
