@@ -1,11 +1,9 @@
 """Coded steps on meshes of many devices, by counting: compiled ahead of time from shapes, and never run.
 
-A process has at most 2048 CPU devices, so the largest mesh here is of that size.
+A process has at most 2048 CPU devices, so `pod_processes` has two, of which the first compiles for the devices of both.
 """
 
-import json
 import os
-import sys
 import time
 from typing import Any, NamedTuple
 
@@ -13,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import pod_processes
 from benchmarks.timing import KEY, Row, rows_of_child
 from gcjax import codes, engine
 from gcjax.codes import assignments
 
-NUM_DEVICES = (64, 512, 2048)
+NUM_DEVICES = (64, 512, 4096)
 LOADS = {1: 2, 2: 3}
 """L, the blocks of a gradient -> chunks that a device holds: enough for one straggler in either case."""
 INPUTS, OUTPUTS, EXAMPLES = 256, 4096, 4
@@ -138,10 +137,7 @@ def pod_rows() -> list[Row]:
 
 
 def pods() -> list[Row]:
-    """The rows, from a process of its own with so many CPU devices."""
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={max(NUM_DEVICES)}"
-    return rows_of_child("benchmarks.pods", XLA_FLAGS=flags, JAX_PLATFORMS="cpu")
-
-
-if __name__ == "__main__":
-    json.dump([row._asdict() for row in pod_rows()], sys.stdout)
+    """The rows, from a process of its own with half of the devices."""
+    num_devices_of_process = max(NUM_DEVICES) // pod_processes.NUM_PROCESSES
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={num_devices_of_process}"
+    return rows_of_child("benchmarks.pod_processes", XLA_FLAGS=flags, JAX_PLATFORMS="cpu")

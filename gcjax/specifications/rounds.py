@@ -168,7 +168,10 @@ def specification_of_rounds(
     goes_on_beyond_max: bool = False,
     commit_matches: Callable[[Any, Any, Event], jax.Array] = commits_all_earlier_messages,
 ) -> Specification:
-    """A protocol of rounds.
+    """A protocol of rounds, whose conditions look at a state with the fields of `Rounds`.
+
+    Those are `version` int[], the commits so far; `read` int[W], the version that each worker has read last (-1 at
+    first); and `pending_units` int[W], the units of each in this round.
 
     Args:
       name: of the protocol.
