@@ -13,9 +13,9 @@ _CONFIDENCE = 0.95
 INTERVAL_NAME = f"{100 * _CONFIDENCE:g} % interval"
 
 _NOTES = """\
-- Virtual seconds to the target, over the seeds in which both schemes reached it, later than at 0 s: the mean of the
-  differences, and the geometric mean of the ratios. {what_is_shared} in a seed, so that what these have in common is
-  not in the spread.
+- How many virtual seconds later a scheme reaches the target (the mean of the differences), and how many times as long
+  it takes (the geometric mean of the ratios), over the seeds in which both have reached it, after 0 s.
+  {what_is_shared} in a seed, so that what these have in common is not in the spread.
 - The interval is that of the ratio, by Student's t for the mean of its logarithms: {percent:g} % of such
   intervals have it inside{exception}. Where 1 is in the interval, the two cannot be told apart.
 """
