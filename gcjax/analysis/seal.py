@@ -53,6 +53,21 @@ def run_facts(folder: Path) -> dict[str, Any]:
     return _without_file_digests(_verified_run_json(folder))
 
 
+def digest_of_run(folder: Path, file: str) -> str:
+    """A SHA-256 that tells a run from others: of the facts in its `run.json`, and of one file, as it was written.
+
+    That file is made by the run alone; others of the folder may be made anew, and have another digest then.
+    """
+    content = _verified_run_json(folder)
+    return _content_digest({**content, _FILE_DIGESTS: content.get(_FILE_DIGESTS, {}).get(file)})
+
+
+def check_is_run(folder: Path, file: str, digest: str) -> None:
+    """Raises a `ValueError` unless the run in the folder has this digest, as of `digest_of_run`."""
+    if digest_of_run(folder, file) != digest:
+        raise _damage_error(folder, "holds another run than the sweep has written there")
+
+
 def check_not_of_run(folder: Path, path: str | Path) -> None:
     """Raises a `ValueError` if the file at this path is one that the run in the folder has written."""
     path = Path(path)

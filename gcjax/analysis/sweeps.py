@@ -10,6 +10,7 @@ from gcjax.analysis import seal, store
 from gcjax.analysis.store import Columns, Results
 
 _PARAMETERS, _COMBINATIONS = "parameters", "combinations"  # of `run.json`
+_RUN_DIGEST = "sha256"  # of each combination; that of earlier versions is not known
 
 
 class Combination(NamedTuple):
@@ -43,9 +44,16 @@ def of_comparison(results: Results) -> Sweep:
     return Sweep((), (Combination("", (), results),))
 
 
-def facts(sweep: Sweep) -> dict[str, Any]:
-    """What the `run.json` of a sweep says, by which `load_sweep` finds its combinations."""
-    combinations = [{"folder": each.folder, "values": list(each.values)} for each in sweep.combinations]
+def facts(sweep: Sweep, folder: Path) -> dict[str, Any]:
+    """What the `run.json` of a sweep says, by which `load_sweep` finds its combinations in `folder` and knows them."""
+    combinations = [
+        {
+            "folder": each.folder,
+            "values": list(each.values),
+            _RUN_DIGEST: seal.digest_of_run(folder / each.folder, store.METRICS_FILE),
+        }
+        for each in sweep.combinations
+    ]
     return {_PARAMETERS: list(sweep.parameters), _COMBINATIONS: combinations}
 
 
@@ -62,7 +70,8 @@ def load_sweep(path: str | Path) -> Sweep:
     """Reads the folder of a sweep, with the results of all its combinations, if all files are as they were written.
 
     Raises:
-      ValueError: if the folder is not that of a finished sweep, or one of its files is damaged or missing.
+      ValueError: if the folder is not that of a finished sweep, or one of its files is damaged or missing, or it has
+        another run in the place of a combination.
     """
     folder = Path(path)
     if not is_sweep(folder):
@@ -76,10 +85,12 @@ def load_sweep(path: str | Path) -> Sweep:
         raise ValueError(f"A folder written by 'gcjax sweep' is needed; {folder} {reason}.")
     rebuilt_files = (store.SUMMARY_FILE, store.PAGE_FILE)
     run_facts = seal.read(folder, needed_files=(store.SWEEP_FILE,), rebuilt_files=rebuilt_files)
-    combinations = (
-        Combination(each["folder"], tuple(each["values"]), store.load(folder / each["folder"]))
-        for each in run_facts[_COMBINATIONS]
-    )
+    combinations = []
+    for each in run_facts[_COMBINATIONS]:
+        results = store.load(folder / each["folder"])
+        if _RUN_DIGEST in each:
+            seal.check_is_run(folder / each["folder"], store.METRICS_FILE, each[_RUN_DIGEST])
+        combinations.append(Combination(each["folder"], tuple(each["values"]), results))
     return Sweep(tuple(run_facts[_PARAMETERS]), tuple(combinations))
 
 

@@ -70,7 +70,7 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
     sweep = sweeps.Sweep(parameters, tuple(found))
     files.write_table(out / store.SWEEP_FILE, _seed_table(sweep))
     files.write_text(out / store.SUMMARY_FILE, sweep_summary.markdown(sweep))
-    seal.write(out, sweeps.facts(sweep))
+    seal.write(out, sweeps.facts(sweep, out))
     progress.show(sweep_summary.table(sweep, f"All combinations of {path}"))
     return sweep
 
@@ -116,7 +116,7 @@ def folder_name(combination: Sequence[str]) -> str:
     Args:
       combination: its bindings, `PARAMETER = VALUE` each.
     """
-    bindings_without_spaces = (binding.replace(" = ", "=") for binding in combination)
+    bindings_without_spaces = (binding.replace(" = ", "=", 1) for binding in combination)
     return analysis.file_name(", ".join(bindings_without_spaces))
 
 

@@ -33,6 +33,7 @@ from gcjax.protocols.hop import hop
 from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_batch_sync, k_sync
 from gcjax.protocols.local_sgd import diloco, local_sgd
 from gcjax.protocols.m_sgc import m_sgc
+from gcjax.protocols.observed_losses import mean_loss, window_of
 from gcjax.protocols.observed_rounds import Estimates, least_mean_seconds
 from gcjax.protocols.pipelined_coded import pipelined_coded
 from gcjax.protocols.prague import prague
@@ -156,6 +157,7 @@ __all__ = [
     "least_mean_seconds",
     "local_sgd",
     "m_sgc",
+    "mean_loss",
     "metropolis_weights",
     "pipelined_coded",
     "prague",
@@ -175,5 +177,6 @@ __all__ = [
     "stsyn",
     "truncate",
     "used_candidate",
+    "window_of",
     "worker_busy",
 ]

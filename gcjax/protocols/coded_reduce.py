@@ -39,7 +39,8 @@ def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
 
     From the paper: the tree, the code at each node, and that a node takes messages one after the other. Ours, where it
     is silent: parameters come to everybody from the server, as in other protocols, and not down the tree. What is
-    sent passes no link that all share (`Network.server`), and no server that takes time for a message.
+    sent passes no link that all share (`Network.server`), and no server that takes time for a message. Compression
+    and wrong senders change what a worker adds itself, and not the sum that it passes on.
 
     Args:
       code: of each node, for the n workers below it; see `gcjax.codes.tree_code`.

@@ -46,7 +46,8 @@ def task_of(
 
     Args:
       init: pure function `(rng_key) -> params`, a pytree of arrays.
-      loss: pure function `(params, (inputs, targets)) -> float[B]`, the loss of each example, or float[], their mean.
+      loss: pure function `(params, (inputs, targets)) -> float[B]`, the loss of each example, which must not depend on
+        the others (batches of several workers are taken at once), or float[], their mean.
         If it has a third parameter it gets a key, for dropout, and None where metrics are computed.
       data: `(inputs [n, ...], targets [n, ...])`. Floats become the default float type; bytes stay bytes, which saves
         memory; other integers become int32.

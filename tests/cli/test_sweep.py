@@ -202,6 +202,18 @@ def test_a_changed_file_of_a_sweep_is_refused(swept, tmp_path, capsys):
     assert "metrics.parquet has changed since it was written" in capsys.readouterr().err
 
 
+def test_combinations_that_have_changed_places_are_refused(swept, tmp_path, capsys):
+    out = shutil.copytree(swept[1], tmp_path / "changed")
+    first, second = (out / grid.folder_name((f"study.target = {value}",)) for value in ("0.2", "0.999999"))
+    assert cli.main(["report", str(first), "--html"]) == 0  # which makes files anew
+    assert analysis.load_sweep(out).parameters == ("study.target",)
+    first.rename(out / "third")
+    second.rename(first)
+    (out / "third").rename(second)
+    assert cli.main(["report", str(out)]) == 2
+    assert "holds another run than the sweep has written there" in capsys.readouterr().err
+
+
 def test_a_metric_that_a_combination_does_not_have_is_missing_there():
     accuracy = {"seed": np.arange(2), "accuracy": np.array([0.5, 0.6])}
     distance = {"seed": np.arange(1), "distance": np.array([0.1])}

@@ -165,7 +165,13 @@ def test_numbers_of_workers_stay_in_a_file(tmp_path):
     ("cells", "expected"),
     [
         (("1", " 1"), ("1",)),
-        (("1", "1.0"), ("1",)),
+        (("1", "1.0"), ("1", "1.0")),
+        (("1.10", "1.1", "1.2"), ("1.1", "1.10", "1.2")),
+        (("1e2", "10e1"), ("10e1", "1e2")),
+        (("true", "True", "1"), ("1", "True", "true")),
+        (("10:00", "10:00:00"), ("10:00", "10:00:00")),
+        (("+1", "1"), ("+1", "1")),
+        ((str(2**63), str(2**63 + 3)), (str(2**63), str(2**63 + 3))),
         (("1.0", "0.0"), ("0", "1")),
         (("01", " 1"), ("01", "1")),
         (("3", "nan", "b"), ("3", "b", "nan")),
@@ -175,6 +181,12 @@ def test_names_in_csv(tmp_path, cells, expected):
     lines = [f"{cell},{step},1.5\n" for step, cell in enumerate(cells)]
     (tmp_path / "trace.csv").write_text("host,iteration,seconds\n" + "".join(lines))
     assert stragglers.read_trace(tmp_path / "trace.csv", columns=COLUMNS).workers == expected
+
+
+def test_names_in_csv_of_the_own_layout(tmp_path):
+    (tmp_path / "trace.csv").write_text("worker,unit,seconds\n01,0,1.5\n1,0,2.5\n2,0,3.5\n")
+    trace = stragglers.read_trace(tmp_path / "trace.csv")
+    assert trace.workers == ("01", "1", "2") and trace.compute.tolist() == [[1.5, 2.5, 3.5]]
 
 
 def test_a_missing_worker_is_refused(tmp_path):

@@ -174,20 +174,25 @@ def _read(path: Path, columns: Mapping[str, str] | None, scale: float) -> Trace:
 
 
 def _table_of_csv(data: bytes, columns: Mapping[str, str] | None) -> pa.Table:
-    """The table of a CSV file. Names of workers that are numbers are text if some begin with 0, as 01 and 1 are two.
+    """The table of a CSV file. Names of workers stay text where they are not the numbers that they can be read as.
 
-    `columns` as in `read_trace`.
+    So 01 and 1 are two workers, and so are 1.1 and 1.10. `columns` as in `read_trace`.
     """
     table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS)
-    name = (columns or {}).get("worker", "")
-    if list((columns or {}).values()).count(name) != 1 or table.column_names.count(name) != 1:
-        return table
-    if not pa.types.is_integer(table[name].type) or table[name].null_count:
+    name = layouts.worker_column(table.column_names, columns)
+    if name is None or pa.types.is_string(table[name].type) or table[name].null_count:
         return table
     as_text = csv.ConvertOptions(column_types={name: pa.string()}, include_columns=[name])
     texts = pc.utf8_trim_whitespace(csv.read_csv(pa.BufferReader(data), _READ_OPTIONS, convert_options=as_text)[name])
-    begins_with_zero = pc.any(pc.match_substring_regex(texts, r"^-?0\d")).as_py()
-    return table.set_column(table.column_names.index(name), name, texts) if begins_with_zero else table
+    are_numbers = _are_whole(table[name]) and len(pc.unique(texts)) == len(pc.unique(table[name]))
+    return table if are_numbers else table.set_column(table.column_names.index(name), name, texts)
+
+
+def _are_whole(column: pa.ChunkedArray) -> bool:
+    """Whether a column has whole numbers only."""
+    if pa.types.is_floating(column.type):
+        return bool(pc.all(pc.equal(column, pc.trunc(column))).as_py())
+    return pa.types.is_integer(column.type)
 
 
 def _with_fractions(array: np.ndarray) -> np.ndarray:

@@ -82,6 +82,18 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
     )
 
 
+def worker_column(names: list[str], columns: Mapping[str, str] | None) -> str | None:
+    """The column of a table that says who the worker of a row is, where that may be text; None if there is none.
+
+    Arguments as of `layout`.
+    """
+    if columns is not None:
+        name = columns.get("worker", "")
+        is_only_for_workers = list(columns.values()).count(name) == 1
+        return name if is_only_for_workers and names.count(name) == 1 else None
+    return _OWN[0] if set(_OWN) <= set(names) and len(set(names)) == len(names) else None
+
+
 def _layout_of_whole_table(columns: list[str], trace_of_table: Callable[[str, pa.Table], Trace]) -> Layout:
     """A layout whose reader wants the whole table at once."""
     return Layout(columns, lambda path, parts: trace_of_table(path, pa.concat_tables(parts)))
