@@ -9,6 +9,7 @@ import optax
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
+from gcjax.protocols.schedule import with_weights
 from gcjax.protocols.simulation.rounds import Round, rounds, units_until
 from gcjax.protocols.simulation.rules import Rule, round_begin, stopped_rule
 from gcjax.protocols.simulation.turns import Work
@@ -41,9 +42,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of rounds; a worker's contribution has the weight 1 / units of all workers in the commit."""
-        record = rounds(rule, durations, network, num_rounds=durations.shape[0])
-        weight = _one_over_num_units(record.version, record.work.clip(0))
-        return record._replace(weight=jnp.where(record.worker >= 0, weight, 0).astype(record.weight.dtype))
+        return with_weights(rounds(rule, durations, network, num_rounds=durations.shape[0]), _one_over_num_units)
 
     def real_clock_rule(num_workers: int) -> Rule:
         """The rule on the real clock: the server stops a round `seconds` after it has let the first worker begin.
@@ -58,7 +57,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
         max_staleness=lambda num_workers: 0,
         local=gradient_sums(),
         rule=real_clock_rule,
-        specification=lambda num_workers: specifications.anytime_minibatch(num_workers),
+        specification=specifications.anytime_minibatch,
     )
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.schedule import with_weights
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.ssp import asp
 from gcjax.stragglers.network import Network
@@ -35,24 +36,20 @@ def delay_adaptive(*, delay_threshold: float | None = None) -> Protocol:
         _validate.single_number("delay_threshold", delay_threshold, minimum=1.0, finite=True)
     unweighted = asp(weight=1.0)
 
-    def weight(staleness: jax.Array, num_workers: int) -> jax.Array:
-        """float[...]: the factor of gradients with these delays, int32[...] commits: min(1, τ_C / delay)."""
-        threshold = num_workers if delay_threshold is None else delay_threshold
-        delay = jnp.maximum(staleness, 1).astype(jnp.result_type(float))
-        return jnp.minimum(1.0, threshold / delay)
-
     def rule(num_workers: int) -> Rule:
         """The rule of asynchronous SGD, with other weights."""
-        return Rule(weight=lambda staleness, work: weight(staleness, num_workers))
+        threshold = num_workers if delay_threshold is None else delay_threshold
+
+        def weight(staleness: jax.Array, work: jax.Array) -> jax.Array:
+            """float[..., C]: the factor of gradients with these delays: min(1, τ_C / delay); `work` plays no part."""
+            del work
+            delay = jnp.maximum(staleness, 1).astype(jnp.result_type(float))
+            return jnp.minimum(1.0, threshold / delay)
+
+        return Rule(weight=weight)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of asynchronous SGD, with the weights of the delays; commit e has the delay e - version.
-
-        A commit has one contribution, so that all arrays of commits are [E, 1].
-        """
-        record = unweighted.schedule(durations, network)
-        staleness = jnp.arange(record.time.size, dtype=jnp.int32)[:, None] - record.version
-        factor = weight(staleness, durations.shape[1]).astype(record.weight.dtype)
-        return record._replace(weight=record.weight * factor)
+        """The schedule of asynchronous SGD, with the weights of the delays."""
+        return with_weights(unweighted.schedule(durations, network), rule(durations.shape[1]).weight)
 
     return unweighted.replace(schedule=schedule, max_weight=1.0, rule=rule, specification=specifications.delay_adaptive)

@@ -7,6 +7,7 @@ for each unit; what the server did stands at its commits.
 Letters: T units sampled per worker, W workers, E commits (server updates), C contributions to a commit.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -144,6 +145,17 @@ def record(
         read=jnp.broadcast_to(read, timeline.start.shape).astype(jnp.int32),
         **timeline._asdict(),
     )
+
+
+def with_weights(schedule: Schedule, weight: Callable[[jax.Array, jax.Array], Any]) -> Schedule:
+    """The record with other factors of its contributions.
+
+    Args:
+      schedule: of one run.
+      weight: `(staleness int32[E, C], work int32[E, C]) -> float[E, C or 1]`, as in a rule; both are 0 where -1 pads.
+    """
+    weights = jnp.asarray(weight(schedule.staleness.clip(0), schedule.work.clip(0)), schedule.weight.dtype)
+    return schedule._replace(weight=jnp.where(schedule.worker >= 0, weights, 0))
 
 
 def commits(schedule: Schedule) -> Commits:

@@ -7,6 +7,7 @@ from gcjax import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.k_sync import first_arrivals, k_batch_async
+from gcjax.protocols.schedule import with_weights
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.ssp import asp
 from gcjax.stragglers.network import Network
@@ -40,13 +41,8 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
         )
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of `unweighted`, with every weight divided by the staleness, or by 1 if that is 0.
-
-        The staleness of what is in commit e is e - version, int32[E, C]; padding has the weight 0.
-        """
-        record = unweighted.schedule(durations, network)
-        staleness = jnp.arange(record.time.size, dtype=jnp.int32)[:, None] - record.version
-        return record._replace(weight=record.weight / jnp.maximum(staleness, 1).astype(record.weight.dtype))
+        """The schedule of `unweighted`, with weights by the staleness."""
+        return with_weights(unweighted.schedule(durations, network), weight)
 
     return unweighted.replace(
         schedule=schedule,

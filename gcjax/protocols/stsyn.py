@@ -9,6 +9,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
+from gcjax.protocols.schedule import with_weights
 from gcjax.protocols.simulation.rounds import Round, rounds, units_until
 from gcjax.protocols.simulation.rules import Rule, View, stopped_rule
 from gcjax.protocols.simulation.turns import Work
@@ -58,9 +59,7 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         hint = "No more workers can be waited for than there are."
         _validate.integer("num_waited", num_waited, minimum=1, maximum=durations.shape[1], hint=hint)
         check_units(durations, num_local_steps)
-        record = rounds(rule, durations, network, num_rounds=durations.shape[0])
-        weight = _one_over_num_uploads(record.version, jnp.where(record.worker >= 0, record.work, 0))
-        return record._replace(weight=jnp.where(record.worker >= 0, weight, 0).astype(record.weight.dtype))
+        return with_weights(rounds(rule, durations, network, num_rounds=durations.shape[0]), _one_over_num_uploads)
 
     def real_clock_rule(num_workers: int) -> Rule:
         """The rule on the real clock: the server stops a round as soon as K workers have said that they took H steps.

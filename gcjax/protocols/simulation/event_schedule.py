@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from gcjax import _validate
 from gcjax._one_kernel import loop_in_one_kernel
 from gcjax._shared_loops import max_over_runs
-from gcjax.protocols.schedule import Schedule
+from gcjax.protocols.schedule import Schedule, with_weights
 from gcjax.protocols.simulation.event_queue import Queue, initial_state
 from gcjax.protocols.simulation.event_state import (
     ARRIVING,
@@ -125,11 +125,7 @@ def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: 
         splits_by_version=rule.overlaps,
         one_contribution_per_worker=rule.one_contribution_per_worker,
     )
-    if weight_is_number:
-        return record
-    staleness = jnp.arange(time.size, dtype=jnp.int32)[:, None] - record.version  # int32[E, C], in commits
-    weight = jnp.asarray(rule.weight(staleness, record.work.clip(0)), time.dtype)  # of no work where -1 pads
-    return record._replace(weight=jnp.where(record.worker >= 0, weight, 0))
+    return record if weight_is_number else with_weights(record, rule.weight)
 
 
 def _simulated_turns(queue: Queue, num_turns: int, num_commits: int) -> tuple[Turns, jax.Array, jax.Array]:
