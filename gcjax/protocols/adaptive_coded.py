@@ -42,7 +42,7 @@ from gcjax.protocols.observed_rounds import (
 )
 from gcjax.protocols.schedule import Schedule, record
 from gcjax.protocols.simulation.rules import Rule
-from gcjax.protocols.simulation.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
+from gcjax.protocols.simulation.stopped_rounds import read_by_unit, stopped_rounds, units_of_rounds
 from gcjax.stragglers.network import Network
 
 
@@ -171,7 +171,7 @@ class _Rounds(NamedTuple):
             unit=round_number * self.load,
             work=jnp.where(is_used, progress[:, None], 0).reshape(columns),
             weight=1.0 / self.candidates[0].code.assignment.num_chunks,
-            read=by_unit(jnp.broadcast_to(round_number[:, None], units.shape), durations.shape[0], fill=-1),
+            read=read_by_unit(round_number, self.load, durations.shape[0]),
         )
 
     def step(self, network: Network, window: Window, units: jax.Array) -> tuple[Window, tuple[jax.Array, CodedRound]]:

@@ -15,7 +15,7 @@ from gcjax.protocols.base import Protocol
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.schedule import Schedule, record
 from gcjax.protocols.simulation.rules import Rule, View, round_begin, stopped_rule
-from gcjax.protocols.simulation.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
+from gcjax.protocols.simulation.stopped_rounds import read_by_unit, stopped_rounds, units_of_rounds
 from gcjax.stragglers.network import Network
 
 
@@ -61,7 +61,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
             unit=round_number * load,
             work=progress,
             weight=1.0 / code.assignment.num_chunks,
-            read=by_unit(jnp.broadcast_to(round_number[:, None], units.shape), durations.shape[0], fill=-1),
+            read=read_by_unit(round_number, load, durations.shape[0]),
         )
 
     def specification(num_workers: int) -> specifications.Specification:

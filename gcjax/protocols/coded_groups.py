@@ -27,7 +27,7 @@ from gcjax.protocols.coded import (
 from gcjax.protocols.groups import group_arrays, network_of_servers
 from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
-from gcjax.protocols.simulation.stopped_rounds import by_unit, message_seconds, stopped_rounds, units_of_rounds
+from gcjax.protocols.simulation.stopped_rounds import message_seconds, read_by_unit, stopped_rounds, units_of_rounds
 from gcjax.stragglers.network import Network
 
 
@@ -76,8 +76,7 @@ class CodedGroups(NamedTuple):
         central_commits = commits_on_arrival(pushes, weight, any_staleness)
         contributor, work = self._contributions(rounds, central_commits)
         _, group_of_worker = group_arrays(self.groups)
-        # [T, G]
-        version_of_group = by_unit(jnp.repeat(central_commits.read[:, None], load, axis=1), num_units, fill=-1)
+        version_of_group = read_by_unit(central_commits.read, load, num_units)  # [T, G]
         return record(
             self._timeline(rounds, networks, pushes, num_units),
             time=central_commits.time,

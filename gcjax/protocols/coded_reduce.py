@@ -17,7 +17,7 @@ from gcjax.protocols.base import Protocol
 from gcjax.protocols.coded import check_durations, decodable_progress
 from gcjax.protocols.not_served import not_served
 from gcjax.protocols.schedule import Schedule, record
-from gcjax.protocols.simulation.stopped_rounds import by_unit, timeline_of_rounds, units_of_rounds
+from gcjax.protocols.simulation.stopped_rounds import begin_times, read_by_unit, timeline_of_rounds, units_of_rounds
 from gcjax.stragglers.network import Network
 
 _not_served = not_served(
@@ -63,12 +63,11 @@ def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
         finish = receive_seconds[None, None] + jnp.cumsum(units, axis=1)  # [num_rounds, K, W]
         messages = jax.vmap(lambda compute_end: _message_times(tree, code, compute_end, network))(finish[:, -1])
         end_time = jnp.cumsum(messages.decode_time)
-        begin_time = jnp.concatenate([jnp.zeros_like(end_time[:1]), end_time[:-1]])
         is_done = (finish <= messages.decode_time[:, None, None]) & jnp.isfinite(finish)
         timeline = timeline_of_rounds(
             finish, has_unit=jnp.ones_like(is_done), is_done=is_done, stop=messages.decode_time,
             send=messages.send_start, seconds_of_message=messages.send_seconds, network=network,
-            num_units=durations.shape[0], begin_time=begin_time, end_time=end_time,
+            num_units=durations.shape[0], begin_time=begin_times(end_time), end_time=end_time,
         )  # fmt: skip
         round_number = jnp.arange(end_time.size, dtype=jnp.int32)[:, None]
         return record(
@@ -78,7 +77,7 @@ def coded_reduce(code: GradientCode, *, num_layers: int) -> Protocol:
             unit=round_number * load,
             work=jnp.where(jnp.isfinite(messages.send_start), load, 0),
             weight=1.0 / joint_code.assignment.num_chunks,
-            read=by_unit(jnp.broadcast_to(round_number[:, None], units.shape), durations.shape[0], fill=-1),
+            read=read_by_unit(round_number, load, durations.shape[0]),
         )
 
     def specification(num_workers: int) -> specifications.Specification:

@@ -29,7 +29,7 @@ from gcjax.protocols.base import Protocol
 from gcjax.protocols.coded import check_durations
 from gcjax.protocols.not_served import not_served
 from gcjax.protocols.schedule import Schedule, record
-from gcjax.protocols.simulation.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
+from gcjax.protocols.simulation.stopped_rounds import read_by_unit, stopped_rounds, units_of_rounds
 from gcjax.stragglers.network import Network
 
 _not_served = not_served(
@@ -120,7 +120,7 @@ def protocol_of_rounds(
             unit=(job * num_units)[commit_order][:, None],  # the first one of the job's round, of every worker
             work=all_rounds.num_done[commit_order],
             weight=1.0 / code.assignment.num_chunks,
-            read=by_unit(jnp.broadcast_to(num_commits_before[:, None, None], units.shape), durations.shape[0], fill=-1),
+            read=read_by_unit(num_commits_before[:, None], num_units, durations.shape[0]),
         )
 
     return Protocol(

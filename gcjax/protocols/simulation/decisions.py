@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax.protocols.simulation.rules import Counts, Rule, View, counts_of
+from gcjax.protocols.simulation.rules import Counts, Rule, View, counts_of, slowest_clock
 from gcjax.protocols.simulation.worker_selection import with_entry
 
 
@@ -34,8 +34,8 @@ def with_membership(view: View, worker: jax.Array, leaves: jax.Array, joins: jax
       leaves: bool[], whether it leaves.
       joins: bool[], whether it joins; nothing changes if it does neither.
     """
-    slowest = jnp.min(jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max))
-    clock_if_joined = jnp.where(view.alive.any(), jnp.maximum(view.clock[worker], slowest), view.clock.max())
+    clock_if_slowest = jnp.maximum(view.clock[worker], slowest_clock(view))
+    clock_if_joined = jnp.where(view.alive.any(), clock_if_slowest, view.clock.max())
 
     def changed_for_worker(values: jax.Array, if_left: Any, if_joined: Any) -> jax.Array:
         """[W]: the values, another one for this worker if it has left or joined."""

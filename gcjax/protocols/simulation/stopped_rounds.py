@@ -20,7 +20,20 @@ def units_of_rounds(durations: jax.Array, load: int) -> jax.Array:
     return durations[: num_rounds * load].reshape(num_rounds, load, durations.shape[1])
 
 
-def by_unit(values: jax.Array, num_units: int, fill: float) -> jax.Array:
+def read_by_unit(version: jax.Array, load: int, num_units: int) -> jax.Array:
+    """int32[T, W or 1]: what each of `num_units` units has read, `version int32[num_rounds, W or 1]` of its round.
+
+    -1 behind the last of the rounds, of K = `load` units each.
+    """
+    return _by_unit(jnp.repeat(version[:, None], load, axis=1), num_units, fill=-1)
+
+
+def begin_times(end_time: jax.Array) -> jax.Array:
+    """float[num_rounds] seconds, when rounds begin that follow each other without a pause, and end at these times."""
+    return jnp.concatenate([jnp.zeros_like(end_time[:1]), end_time[:-1]])
+
+
+def _by_unit(values: jax.Array, num_units: int, fill: float) -> jax.Array:
     """[T, W]: the values `[num_rounds, K, W]` of the units of rounds, one after the other; T is `num_units`.
 
     Units behind the last round have `fill`.
@@ -66,7 +79,7 @@ def stopped_rounds(
     round_seconds = stop + seconds_of_message.max(axis=1)
     if begin_time is None:  # rounds follow each other without a pause
         end_time = jnp.cumsum(round_seconds)
-        begin_time = jnp.concatenate([jnp.zeros_like(end_time[:1]), end_time[:-1]])
+        begin_time = begin_times(end_time)
     else:
         end_time = begin_time + round_seconds
     send = jnp.where(sends, stop[:, None], jnp.inf)  # once the round has stopped
@@ -127,5 +140,7 @@ def timeline_of_rounds(
     is_first_of_round = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
     waits_for_parameters = is_begun & is_first_of_round
     start = jnp.where(waits_for_parameters, begin_time, compute_start)
-    times = [by_unit(x, num_units, fill=jnp.inf) for x in (start, compute_start, compute_end, send_start, arrival_time)]
+    times = [
+        _by_unit(x, num_units, fill=jnp.inf) for x in (start, compute_start, compute_end, send_start, arrival_time)
+    ]
     return Timeline._make([*times, end_time[-1]])
