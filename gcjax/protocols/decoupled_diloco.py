@@ -11,7 +11,7 @@ import optax
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
-from gcjax.protocols.local_sgd import check_units
+from gcjax.protocols.local_sgd import OUTER, check_units
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.rules import Rule, View, all_have_pushed, num_messages
 from gcjax.stragglers.network import Network
@@ -71,8 +71,7 @@ def decoupled_diloco(
         _validate.single_number("grace_seconds", grace_seconds, minimum=0.0, finite=True)
     _validate.single_number("overlap_steps", overlap_steps, minimum=0.0, finite=True)
     _validate.single_number("margin", margin, minimum=0.0, maximum=1.0)
-    _validate.optional_optimizers(inner=inner)
-    outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _validate.optimizer("outer", outer)
+    _validate.optional_optimizers(inner=inner, outer=outer)
 
     def grace(quorum_seconds: jax.Array, step_seconds: jax.Array) -> jax.Array:
         """float[] seconds of the window, never negative.
@@ -103,7 +102,9 @@ def decoupled_diloco(
         schedule,
         one_version=False,
         round_units=num_local_steps,
-        local=LocalWork(optimizer=inner, server_optimizer=outer, max_contributions=_NUM_VERSIONS),
+        local=LocalWork(
+            optimizer=inner, server_optimizer=OUTER if outer is None else outer, max_contributions=_NUM_VERSIONS
+        ),
         rule=rule,
         specification=lambda num_workers: specifications.decoupled_diloco(
             num_workers, num_local_steps=num_local_steps, min_quorum=min_quorum

@@ -37,6 +37,10 @@ def local_sgd(*, num_local_steps: int) -> Protocol:
     return _averaging_rounds(num_local_steps, LocalWork(), specifications.local_sgd)
 
 
+OUTER = optax.sgd(0.7, momentum=0.9, nesterov=True)
+"""The optimizer of the server in DiLoCo, if none is given."""
+
+
 @comparable
 def diloco(
     *,
@@ -71,10 +75,9 @@ def diloco(
       >>> schedule.time[:3].tolist(), schedule.work[:3].tolist()
       ([4.0, 6.0, 8.0], [[2, 2], [2, 1], [2, 1]])
     """
-    outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _validate.optimizer("outer", outer)
     _validate.boolean("dynamic", dynamic)
-    _validate.optional_optimizers(inner=inner)
-    local = LocalWork(optimizer=inner, server_optimizer=outer)
+    _validate.optional_optimizers(inner=inner, outer=outer)
+    local = LocalWork(optimizer=inner, server_optimizer=OUTER if outer is None else outer)
     if not dynamic:
         return _averaging_rounds(num_local_steps, local, specifications.diloco)
     num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)

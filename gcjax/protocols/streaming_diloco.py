@@ -7,7 +7,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule, own_params
 from gcjax.protocols.fragments import Pattern, by_fragments, fragments_of
-from gcjax.protocols.local_sgd import check_units
+from gcjax.protocols.local_sgd import OUTER, check_units
 from gcjax.protocols.not_served import not_served
 from gcjax.protocols.simulation.streaming import streaming_commits
 from gcjax.stragglers.network import Network
@@ -80,8 +80,8 @@ def streaming_diloco(
     hint = "A fragment must be merged before it is pushed again."
     overlap_steps = _validate.integer("overlap_steps", overlap_steps, maximum=num_local_steps - 1, hint=hint)
     _validate.single_number("local_share", local_share, minimum=0.0, maximum=1.0)
-    _validate.optional_optimizers(inner=inner)
-    outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _validate.optimizer("outer", outer)
+    _validate.optional_optimizers(inner=inner, outer=outer)
+    outer = OUTER if outer is None else outer
     parts = fragments_of(num_fragments, fragments, float(local_share))
     num_units = num_local_steps // num_fragments
 
