@@ -1,6 +1,5 @@
 """Ways to put workers into groups, and servers of groups."""
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ import optax
 
 from gcjax import _validate
 from gcjax.equality import comparable
+from gcjax.specifications.groups import consecutive_groups
 from gcjax.stragglers.network import Network, check_own_links
 
 Groups = Sequence[Sequence[int]]
@@ -80,14 +80,6 @@ def groups_by_speed(seconds: Sequence[float], *, num_groups: int) -> tuple[tuple
         raise ValueError(f"seconds must be a sequence, one number for each worker; got {seconds!r}.")
     _validate.number("seconds", seconds)
     return consecutive_groups(np.argsort(np.asarray(seconds, np.float64), kind="stable").tolist(), num_groups)
-
-
-def consecutive_groups(workers: Sequence[int], num_groups: int) -> tuple[tuple[int, ...], ...]:
-    """Cuts a sequence of workers into groups as equal as possible; twice as many groups are halves of these."""
-    num_workers, hint = len(workers), "A group has a worker at least."
-    num_groups = _validate.integer("num_groups", num_groups, minimum=1, maximum=num_workers, hint=hint)
-    group_bounds = [group_number * num_workers // num_groups for group_number in range(num_groups + 1)]
-    return tuple(tuple(workers[begin:end]) for begin, end in itertools.pairwise(group_bounds))
 
 
 def checked_groups(groups: Groups) -> tuple[tuple[int, ...], ...]:

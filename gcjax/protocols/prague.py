@@ -13,8 +13,9 @@ from gcjax.equality import comparable
 from gcjax.mixing_matrices import MixingMatrix, are_short
 from gcjax.protocols.base import LocalWork, Mixing, Protocol, Schedule, own_params
 from gcjax.protocols.gossip import no_rule
-from gcjax.protocols.groups import consecutive_groups, group_arrays
+from gcjax.protocols.groups import group_arrays
 from gcjax.protocols.simulation.neighbours import Exchange, copies_sent, neighbour_iterations
+from gcjax.specifications.groups import consecutive_groups
 from gcjax.stragglers.network import Network
 
 

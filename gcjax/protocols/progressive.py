@@ -10,9 +10,10 @@ import numpy as np
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.groups import checked_order, consecutive_groups, group_arrays
+from gcjax.protocols.groups import checked_order, group_arrays
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.rules import Rule, View, group_rule
+from gcjax.specifications.groups import consecutive_groups
 from gcjax.stragglers.network import Network, check_own_links
 
 

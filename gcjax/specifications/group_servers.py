@@ -31,18 +31,17 @@ class Grouping(NamedTuple):
       levels: int[levels, W], the group of each worker when groups have been halved so often.
       num_local_steps: H, the units of each member before a push.
       any_num_steps: whether a push may have more.
-      may_wait: whether somebody may wait between two pushes; a worker on its own does not.
+      has_group_servers: whether groups have servers, where messages can wait for their commit, and workers between two
+        pushes; otherwise each message makes a commit when it arrives, and nobody waits.
       codes: of each group its workers, in the order of its code, and what that can decode; none without codes. A push
         then takes what the members have done, once it can be decoded, in any order.
-      each_message_is_push: whether each message makes a commit when it arrives; at the server of a group it can wait.
     """
 
     levels: np.ndarray
     num_local_steps: int
     any_num_steps: bool = False
-    may_wait: bool = True
+    has_group_servers: bool = True
     codes: tuple[tuple[tuple[int, ...], Decodable], ...] = ()
-    each_message_is_push: bool = False
 
     @property
     def loads(self) -> np.ndarray:
@@ -171,7 +170,7 @@ class _Program(NamedTuple):
         # With codes the lowest of the group may have done nothing, and is not in the commit then.
         is_lowest = (event.worker == before.group[event.worker]) | bool(self.grouping.codes)
         leaves_out_messages = event.num_skipped_messages > 0
-        if self.grouping.each_message_is_push:
+        if not self.grouping.has_group_servers:
             leaves_out_messages |= event.leaves_out_messages
         return (after.version == event.commit + 1) & same_size & is_lowest & ~leaves_out_messages
 
@@ -187,7 +186,7 @@ class _Program(NamedTuple):
         if self.grouping.codes:  # who has done nothing is not in the commit, and may be the lowest
             same_size, same_group = event.size <= jnp.sum(after.group == group), after.group[event.group] == group
         has_read = (after.num_unread_pushes[group] == 0) & (after.read[group] == event.version)
-        waited_wrongly = event.waited & (not self.grouping.may_wait)
+        waited_wrongly = event.waited & (not self.grouping.has_group_servers)
         is_read_of_group = has_read & same_group & same_size
         may_work = self.may_do_another(after.pending_units[event.worker], event.worker)
         return is_read_of_group & may_work & ~waited_wrongly

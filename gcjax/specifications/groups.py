@@ -83,11 +83,7 @@ def grouped(
       ValueError: if not every worker is in one group, or groups with codes are too many, too few, or of several rounds.
     """
     check_num_workers(num_workers)
-    if isinstance(groups, (int, np.integer)):
-        groups = _validate.integer("groups", groups, minimum=1, maximum=num_workers)
-        workers_of_group = contiguous_groups(range(num_workers), groups)
-    else:
-        workers_of_group = [list(group) for group in groups]
+    workers_of_group = checked_groups(groups, num_workers)
     name = f"grouped({num_workers} workers, {len(workers_of_group)} groups, {num_local_steps} steps)"
     levels = _lowest_member_of_group(num_workers, workers_of_group)[None]
     if not decodable:
@@ -119,7 +115,9 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
     # One group of all, two, four, ..., and at last one for each worker.
     num_groups_of_level = [min(2**level, num_workers) for level in range((num_workers - 1).bit_length() + 1)]
     workers = range(num_workers) if order is None else order
-    groups_of_level = [contiguous_groups(workers, num_groups) for num_groups in num_groups_of_level]
+    groups_of_level = [
+        checked_groups(consecutive_groups(workers, num_groups), num_workers) for num_groups in num_groups_of_level
+    ]
     levels = np.stack([_lowest_member_of_group(num_workers, groups) for groups in groups_of_level])  # int[levels, W]
     grouping = Grouping(levels, num_local_steps=1)
     return groups_specification(f"progressive_groups({num_workers} workers)", num_workers, grouping)
@@ -138,8 +136,7 @@ def _single_workers(
         levels=levels,
         num_local_steps=num_local_steps,
         any_num_steps=any_num_steps,
-        may_wait=False,
-        each_message_is_push=True,
+        has_group_servers=False,
     )
     specification = groups_specification(f"{name}({num_workers} workers)", num_workers, grouping)
 
@@ -154,17 +151,31 @@ def _single_workers(
     return specification._replace(members=lambda alive: specification._replace(state_after_join=state_after_join))
 
 
-def contiguous_groups(workers: Sequence[int], num_groups: int) -> list[list[int]]:
-    """Groups of workers next to each other; twice as many are halves of these (`gcjax.protocols.contiguous_groups`)."""
-    group_bounds = [group_number * len(workers) // num_groups for group_number in range(num_groups + 1)]
-    return [list(workers[begin:end]) for begin, end in itertools.pairwise(group_bounds)]
+def consecutive_groups(workers: Sequence[int], num_groups: int) -> tuple[tuple[int, ...], ...]:
+    """Cuts a sequence of workers into groups as equal as possible; twice as many groups are halves of these."""
+    num_workers, hint = len(workers), "A group has a worker at least."
+    num_groups = _validate.integer("num_groups", num_groups, minimum=1, maximum=num_workers, hint=hint)
+    group_bounds = [group_number * num_workers // num_groups for group_number in range(num_groups + 1)]
+    return tuple(tuple(workers[begin:end]) for begin, end in itertools.pairwise(group_bounds))
 
 
-def _lowest_member_of_group(num_workers: int, groups: list[list[int]]) -> np.ndarray:
-    """int[W]: the lowest worker of each worker's group, by which it is known; `ValueError` unless each is in one."""
-    if sorted(worker for group in groups for worker in group) != list(range(num_workers)) or not all(groups):
-        raise ValueError(f"groups must have each of the {num_workers} workers once, and none be empty; got {groups}.")
+def checked_groups(groups: int | Sequence[Sequence[int]], num_workers: int) -> tuple[tuple[int, ...], ...]:
+    """The workers of each group, or of so many of neighbours; a `ValueError` unless every worker is in exactly one."""
+    if isinstance(groups, (int, np.integer)):
+        num_groups = _validate.integer("groups", groups, minimum=1, maximum=num_workers)
+        return consecutive_groups(range(num_workers), num_groups)
+    workers_of_group = tuple(tuple(group) for group in groups)
+    workers = sorted(worker for group in workers_of_group for worker in group)
+    if workers != list(range(num_workers)) or not all(workers_of_group):
+        raise ValueError(
+            f"every worker 0, ..., {num_workers - 1} must be in exactly one group, and none be empty; got {groups!r}."
+        )
+    return workers_of_group
+
+
+def _lowest_member_of_group(num_workers: int, groups: Sequence[Sequence[int]]) -> np.ndarray:
+    """int[W]: the lowest worker of each worker's group, by which it is known."""
     lowest_member = np.zeros(num_workers, np.int32)
     for group in groups:
-        lowest_member[group] = min(group)
+        lowest_member[list(group)] = min(group)
     return lowest_member

@@ -16,7 +16,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import COMMIT, UNIT, Event
-from gcjax.specifications.groups import contiguous_groups
+from gcjax.specifications.groups import checked_groups
 from gcjax.specifications.rounds import adds_one_unit, begin_action
 from gcjax.wording import counted
 
@@ -67,11 +67,8 @@ def halos(
     check_num_workers(num_workers)
     num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     num_contributions = _validate.integer("num_contributions", num_contributions, minimum=1)
-    if isinstance(groups, (int, np.integer)):
-        groups = _validate.integer("groups", groups, minimum=1, maximum=num_workers)
-        groups = contiguous_groups(range(num_workers), groups)
-    group_of_worker = _group_of_worker(groups, num_workers)
-    program = _Program(group_of_worker, num_local_steps, num_contributions, dynamic)
+    group_of = {w: number for number, group in enumerate(checked_groups(groups, num_workers)) for w in group}
+    program = _Program(tuple(group_of[w] for w in range(num_workers)), num_local_steps, num_contributions, dynamic)
     zero, zero_per_group = zeros(num_workers), zeros(program.num_groups)
     remaining_units_at_begin = "remaining_units", program.remaining_units_at_begin
     actions = (
@@ -103,17 +100,6 @@ def halos(
         canonicalise=program.canonicalise,
         begins_before_commits=True,
     )  # fmt: skip
-
-
-def _group_of_worker(groups: Sequence[Sequence[int]], num_workers: int) -> tuple[int, ...]:
-    """The group number of each worker, counted in the order of `groups`, if every worker is in exactly one."""
-    group_of = {worker: group_number for group_number, group in enumerate(groups) for worker in group}
-    num_named = sum(len(group) for group in groups)
-    if sorted(group_of) != list(range(num_workers)) or num_named != num_workers or not all(map(len, groups)):
-        raise ValueError(
-            f"every worker 0, ..., {num_workers - 1} must be in exactly one group, and none be empty; got {groups!r}."
-        )
-    return tuple(group_of[worker] for worker in range(num_workers))
 
 
 class _Program(NamedTuple):
