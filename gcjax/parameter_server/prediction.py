@@ -105,14 +105,18 @@ def _delays(calibration: Calibration) -> Delays:
     )
 
 
-def time_errors(measured: np.ndarray, predicted: np.ndarray, *, skip: int = 5) -> np.ndarray:
+_NUM_SHORT_COMMITS = 5
+"""The first commits, whose times are too short to be compared."""
+
+
+def time_errors(measured: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     """float64[E]: predicted over measured time, less 1, of each commit compared; 0.1 for one predicted 10 % too late.
 
     Args:
       measured: float[commits] seconds of each commit in a live run.
-      predicted: float[commits] seconds; there may be more or fewer. The commits that both have are compared.
-      skip: the first commits, which are left out, since their times are short.
+      predicted: float[commits] seconds; there may be more or fewer. Those that both have are compared, but for the
+        first five, whose times are short.
     """
     num_commits = min(len(measured), len(predicted))
-    compared = slice(skip, num_commits)
+    compared = slice(_NUM_SHORT_COMMITS, num_commits)
     return np.asarray(predicted, np.float64)[compared] / np.asarray(measured, np.float64)[compared] - 1

@@ -96,11 +96,11 @@ class Network(NamedTuple):
         """Seconds that a message of size 1 towards the server takes on the server's link; None if none is shared."""
         return self.server if self.server_upload is None else self.server_upload
 
-    def send_seconds(self, fraction: Seconds = 1.0) -> Seconds:
-        """Seconds for sending `fraction` of a full gradient while nobody else sends, and for the server to take it."""
+    def send_seconds(self) -> Seconds:
+        """Seconds for sending a full gradient while nobody else sends, and for the server to take it."""
         server_seconds = self.upload_seconds_of_server
         link_seconds = self.upload if server_seconds is None else jnp.maximum(self.upload, server_seconds)
-        return self.latency + fraction * link_seconds + (0.0 if self.service is None else self.service)
+        return self.latency + link_seconds + (0.0 if self.service is None else self.service)
 
     def receive_seconds(self) -> Seconds:
         """Seconds for receiving the parameters while nobody else receives."""
@@ -193,9 +193,8 @@ class Links(NamedTuple):
       latency: seconds, a number or f32[W].
       upload: bytes a second from each worker, a number or f32[W].
       download: bytes a second to each worker, a number or f32[W].
-      server: bytes a second of the server's link, in each direction.
-      shared: whether all transfers of one direction share the server's link in equal parts at any time; otherwise
-        each transfer can have all of it.
+      server: bytes a second of the server's link, in each direction, which all transfers of one direction share in
+        equal parts at any time; inf if they do not share one.
       service: as in `Network`.
       servers: the links between the servers of groups and the central one, which are those of the groups; or their
         times. Messages between them are as large as the parameters. Instantaneous if None.
@@ -205,7 +204,6 @@ class Links(NamedTuple):
     upload: Seconds = np.inf
     download: Seconds = np.inf
     server: float = np.inf
-    shared: bool = True
     service: Seconds | None = None
     servers: "Links | Network | None" = None
 
@@ -223,12 +221,7 @@ class Links(NamedTuple):
         server_seconds = num_bytes / self.server
         servers = None if self.servers is None else self.servers.network_for(params)
         network = Network(latency=self.latency, upload=upload, download=download, service=self.service, servers=servers)
-        if self.shared and server_seconds > 0:
-            return network._replace(server=server_seconds)
-        # Without sharing, a transfer is as slow as the slower of both links.
-        return network._replace(
-            upload=jnp.maximum(upload, server_seconds), download=jnp.maximum(download, server_seconds)
-        )
+        return network._replace(server=server_seconds) if server_seconds > 0 else network
 
 
 def constant_network(
@@ -265,7 +258,6 @@ def links(
     upload: WorkerValues = np.inf,
     download: WorkerValues = np.inf,
     server: float = np.inf,
-    shared: bool = True,
     servers: Links | Network | None = None,
 ) -> Links:
     """A network by its bandwidths; the sizes of messages come from the model and the code.
@@ -274,9 +266,8 @@ def links(
       latency: seconds before a message of any size arrives; a number, or one for each worker.
       upload: bytes a second from each worker; a number, or one for each.
       download: bytes a second to each worker; a number, or one for each.
-      server: bytes a second of the server's link, in each direction.
-      shared: whether concurrent transfers share the server's link in equal parts (processor sharing), or each can have
-        all of it.
+      server: bytes a second of the server's link, in each direction, which concurrent transfers share in equal parts
+        (processor sharing); inf if they do not share one.
       servers: the links between the servers of groups and the central one, as in `Links`; instantaneous if None.
 
     Raises:
@@ -293,7 +284,6 @@ def links(
         upload=_sequence_as_array(upload),
         download=_sequence_as_array(download),
         server=server,
-        shared=_validate.boolean("shared", shared),
         servers=servers,
     )
 
