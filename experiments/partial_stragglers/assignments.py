@@ -7,7 +7,8 @@ import jax
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.base import Assignment, host_generator
+from gcjax._generators import generator_of_key
+from gcjax.codes.base import Assignment
 
 
 @gin.configurable(module="experiments.partial_stragglers")
@@ -34,7 +35,7 @@ def balanced(*, num_workers: int, num_chunks: int, loads: Sequence[int], rng_key
             f"the loads must add up to at least num_chunks={num_chunks}, or nobody holds some chunk; "
             f"got {load_of_worker.sum()}."
         )
-    generator = host_generator(rng_key)
+    generator = generator_of_key(rng_key)
     num_holders = np.zeros(num_chunks, dtype=np.int64)
     chunks = np.full((num_workers, load_of_worker.max()), -1, dtype=np.int32)  # [W, K], -1 pads
     for worker in generator.permutation(num_workers):

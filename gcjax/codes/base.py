@@ -129,13 +129,6 @@ class GradientCode(NamedTuple):
     num_alternatives: int = 1
 
 
-def host_generator(rng_key: jax.Array) -> np.random.Generator:
-    """A numpy generator that a JAX key decides, for what is drawn once, in float64, when a code is made."""
-    _validate.rng_key(rng_key)
-    with jax.ensure_compile_time_eval():
-        return np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
-
-
 def check_code(code: GradientCode, needed_by: str) -> None:
     """Raises a `ValueError` if `code`, which the function `needed_by` is given, is no code."""
     if not isinstance(code, GradientCode):

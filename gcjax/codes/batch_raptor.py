@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
+from gcjax._generators import generator_of_key
 from gcjax.codes.assignments.bernoulli import random_assignment
-from gcjax.codes.base import Assignment, GradientCode, host_generator
+from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fixed_code
 from gcjax.equality import comparable
 
@@ -64,7 +65,7 @@ def batch_raptor(
         raise ValueError(f"error must be at least {_LEAST_ERROR:g} and below 1/4; got {error}. Use 0.05, for example.")
     batch_size = math.ceil(1 / math.log(num_workers / num_stragglers)) + 1
     num_batches = max(num_chunks // batch_size, 1)
-    rng = host_generator(rng_key)
+    rng = generator_of_key(rng_key)
     probabilities = _degree_probabilities(error)
     drawn_degrees = 1 + rng.choice(probabilities.size, num_workers, p=probabilities)  # the first is that of degree 1
     batches = random_assignment(rng, np.minimum(drawn_degrees, num_batches), num_batches)

@@ -4,8 +4,9 @@ import jax
 import numpy as np
 
 from gcjax import _validate
+from gcjax._generators import generator_of_key
 from gcjax.codes.assignments.regular import cyclic
-from gcjax.codes.base import GradientCode, host_generator
+from gcjax.codes.base import GradientCode
 from gcjax.codes.fixed import completion_by_fastest, fixed_code
 from gcjax.codes.mds import (
     chebyshev_generator,
@@ -53,7 +54,7 @@ def communication_efficient(
     elif rng_key is None:
         raise ValueError("communication_efficient with generator='random' needs rng_key; got None.")
     else:
-        generator_matrix = host_generator(rng_key).normal(size=(num_needed, num_workers))
+        generator_matrix = generator_of_key(rng_key).normal(size=(num_needed, num_workers))
     assignment = cyclic(num_workers, load=num_stragglers + num_blocks)
     full_weights, null_basis = full_weights_and_null_basis(generator_matrix, num_blocks)
     unscaled_coefficients = interpolating_coefficients(assignment, full_weights, null_basis)

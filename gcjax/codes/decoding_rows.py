@@ -9,12 +9,13 @@ Workers that share a chunk have different points; others may have the same one, 
 import jax
 import numpy as np
 
-from gcjax.codes.base import Assignment, Holders, host_generator
+from gcjax._generators import generator_of_key
+from gcjax.codes.base import Assignment, Holders
 
 
 def random_rows(num_workers: int, num_blocks: int, rng_key: jax.Array) -> np.ndarray:
     """float64[W, L]: independent normal numbers, scaled to rows of length one."""
-    rows = host_generator(rng_key).normal(size=(num_workers, num_blocks))
+    rows = generator_of_key(rng_key).normal(size=(num_workers, num_blocks))
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 

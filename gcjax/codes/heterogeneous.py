@@ -6,8 +6,9 @@ import jax
 import numpy as np
 
 from gcjax import _validate
+from gcjax._generators import generator_of_key
 from gcjax.codes.assignments.proportional import proportional
-from gcjax.codes.base import Assignment, GradientCode, host_generator
+from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import completion_by_fastest, fixed_code
 from gcjax.codes.mds import messages_of_length_one
 from gcjax.equality import comparable
@@ -37,7 +38,7 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
     num_workers = int(np.size(speeds))
     num_stragglers = _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     assignment = proportional(speeds, num_chunks=num_chunks, replication=num_stragglers + 1)
-    rng, matrix_shape = host_generator(rng_key), (num_stragglers + 1, num_workers)
+    rng, matrix_shape = generator_of_key(rng_key), (num_stragglers + 1, num_workers)
     candidates = [_holder_coefficients(assignment, rng.normal(size=matrix_shape)) for _ in range(NUM_DRAWS)]
     # The matrix that leads to the smallest coefficients: large ones are ill-conditioned.
     coefficients = min(candidates, key=lambda candidate: float(np.abs(candidate).max()))

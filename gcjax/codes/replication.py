@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
+from gcjax._generators import generator_of_key
 from gcjax.codes.assignments.regular import cyclic, repetition
-from gcjax.codes.base import Assignment, GradientCode, host_generator
+from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.diagnostics.rounding import InexactWarning, straggler_masks
 from gcjax.codes.fixed import Decode, completion_by_fastest, fixed_code
 from gcjax.codes.null_matrices import MAX_PLAIN_WORKERS, cyclic_rows, null_matrices
@@ -135,7 +136,7 @@ def _best_coefficients(
       stragglers that were tried, or with everybody, if that is all that was.
     """
     num_workers = assignment.num_workers
-    matrices = null_matrices(host_generator(rng_key), num_workers, num_stragglers)
+    matrices = null_matrices(generator_of_key(rng_key), num_workers, num_stragglers)
     if not num_stragglers:
         return cyclic_rows(next(matrices)), None, 0.0
     is_small = num_workers <= MAX_PLAIN_WORKERS  # then one check with everybody is enough
@@ -180,4 +181,4 @@ def _valid_load(num_workers: int, num_stragglers: int) -> int:
 
 def cyclic_coefficients(num_workers: int, num_stragglers: int, rng_key: jax.Array) -> np.ndarray:
     """float64[W, K]: the coefficients of a cyclic repetition code of a random matrix; see `cyclic_rows`."""
-    return cyclic_rows(next(null_matrices(host_generator(rng_key), num_workers, num_stragglers)))
+    return cyclic_rows(next(null_matrices(generator_of_key(rng_key), num_workers, num_stragglers)))

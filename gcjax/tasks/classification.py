@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from gcjax import _validate
+from gcjax._generators import generator_of_seed
 from gcjax.tasks.base import Batch, Task, TaskFunctions
 from gcjax.tasks.batches import Augmentation, sampling
 from gcjax.tasks.chunks import Data, first_examples, split
@@ -139,5 +140,5 @@ def _task_functions(
 
 def shuffled_images(images: Images, seed: int) -> Images:
     """The same images with the training images in another order, so that chunks are alike."""
-    order = np.random.default_rng(_validate.integer("seed", seed, maximum=None)).permutation(len(images.train[0]))
+    order = generator_of_seed(seed).permutation(len(images.train[0]))
     return Images((images.train[0][order], images.train[1][order]), images.test)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from gcjax import _validate
+from gcjax._generators import generator_of_seed
 from gcjax.tasks.base import Task
 from gcjax.tasks.classification import Images, image_task
 from gcjax.tasks.models import network
@@ -55,9 +56,7 @@ def _digit_images(test_fraction: float, seed: int) -> Images:
     from sklearn.datasets import load_digits  # takes a second
 
     dataset = load_digits()
-    shuffled_order = np.random.default_rng(_validate.integer("seed", seed, maximum=None)).permutation(
-        len(dataset.target)
-    )
+    shuffled_order = generator_of_seed(seed).permutation(len(dataset.target))
     # One channel: [n, 8, 8, 1], from [n, 8, 8].
     inputs, targets = dataset.images[shuffled_order][..., None], dataset.target[shuffled_order].astype(np.int32)
     num_test = max(1, round(test_fraction * len(targets)))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _validate
+from gcjax._generators import generator_of_seed
 from gcjax.tasks.base import Batch, Task
 from gcjax.tasks.batches import sampling
 from gcjax.tasks.chunks import Data, split, with_dtype
@@ -192,7 +192,7 @@ def _shuffled_examples(inputs: np.ndarray, targets: np.ndarray, seed: int | None
     """The examples in a random order; as they are without a seed."""
     if seed is None:
         return inputs, targets
-    shuffled_order = np.random.default_rng(_validate.integer("seed", seed, maximum=None)).permutation(len(inputs))
+    shuffled_order = generator_of_seed(seed).permutation(len(inputs))
     return inputs[shuffled_order], targets[shuffled_order]
 
 

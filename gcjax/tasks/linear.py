@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
+from gcjax._generators import generator_of_seed
 from gcjax._products import matmul
 from gcjax.tasks.base import Batch, Task
 from gcjax.tasks.chunks import Data, all_examples
@@ -39,7 +40,7 @@ def linear_regression(
       ValueError: if there are more chunks or features than examples, or another value is out of its range.
     """
     _validate.single_number("noise", noise, finite=True)
-    rng = np.random.default_rng(_validate.integer("seed", seed, maximum=None))
+    rng = generator_of_seed(seed)
     inputs, true_predictions = linear_data(rng, num_examples, num_features)
     targets = true_predictions + noise * rng.normal(size=num_examples)
     best_weights = np.linalg.lstsq(inputs, targets, rcond=None)[0]

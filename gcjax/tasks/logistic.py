@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from gcjax import _validate
+from gcjax._generators import generator_of_seed
 from gcjax._products import matmul
 from gcjax.tasks.base import Batch, Task
 from gcjax.tasks.chunks import Data, all_examples
@@ -46,7 +47,7 @@ def logistic_regression(
       ValueError: if there are more chunks or features than examples, or another value is out of its range.
     """
     _validate.single_number("l2", l2, above=True, finite=True)
-    rng = np.random.default_rng(_validate.integer("seed", seed, maximum=None))
+    rng = generator_of_seed(seed)
     inputs, true_logits = linear_data(rng, num_examples, num_features)
     targets = (rng.uniform(size=num_examples) < _sigmoid(true_logits)).astype(np.float64)
     best_weights = _newton_optimum(inputs, targets, l2)

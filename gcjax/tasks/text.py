@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 from gcjax import _validate
+from gcjax._generators import generator_of_seed
 from gcjax.tasks.base import Batch, Task, TaskFunctions
 from gcjax.tasks.batches import sampling
 from gcjax.tasks.chunks import Data, first_examples, split
@@ -65,7 +66,7 @@ def text(
         num_evaluated = _validate.integer("num_evaluated", num_evaluated, minimum=1)
     _validate.single_number("test_fraction", test_fraction, above=True, maximum=0.9)
     train_windows, test_windows = _windows(Path(path).expanduser(), context, test_fraction)
-    train_windows = np.random.default_rng(_validate.integer("seed", seed, maximum=None)).permutation(train_windows)
+    train_windows = generator_of_seed(seed).permutation(train_windows)
     chunks = split(train_windows[:, :-1], train_windows[:, 1:], num_chunks)
     functions = _task_functions(context, width, depth, chunks.relative_sizes.dtype, num_evaluated)
     batch_functions = sampling(len(train_windows), num_chunks, batch_size, local_data)

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from gcjax._generators import generator_of_key
+
 _T = TypeVar("_T")
 
 
@@ -73,7 +75,7 @@ class TracedProgram:
 
 def random_generator(rng_key: jax.Array | None) -> np.random.Generator:
     """A numpy generator for the random cases; the same for the same key, and without one."""
-    return np.random.default_rng(0 if rng_key is None else np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
+    return np.random.default_rng(0) if rng_key is None else generator_of_key(rng_key)
 
 
 def same(left: Any, right: Any) -> bool:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from gcjax import _validate
+from gcjax._generators import generator_of_key
 from gcjax.algebra.automata.base import Automaton, check_size
 from gcjax.algebra.steps import Space
 
@@ -26,7 +27,7 @@ def random_automaton(
     num_controls = _validate.integer("num_controls", num_controls, minimum=1)
     num_moves = _validate.integer("num_moves", num_moves)
     check_size(space, num_controls)
-    generator = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
+    generator = generator_of_key(rng_key)
     configurations_shape = (num_controls, space.num_states)
 
     def one_in(number: int) -> np.ndarray:

@@ -4,7 +4,8 @@ import jax
 import numpy as np
 
 from gcjax import _validate, memory
-from gcjax.codes.base import Assignment, host_generator
+from gcjax._generators import generator_of_key
+from gcjax.codes.base import Assignment
 
 
 def bernoulli(
@@ -30,7 +31,7 @@ def bernoulli(
     _validate.single_number("load", load, above=True, maximum=num_chunks)
     num_bytes = np.dtype(np.int64).itemsize * num_workers
     memory.check_fits(f"the loads of {num_workers} workers", num_bytes, "Lower num_workers.")
-    rng = host_generator(rng_key)
+    rng = generator_of_key(rng_key)
     loads = rng.binomial(num_chunks, load / num_chunks, size=num_workers)
     if regularised:
         loads = np.minimum(loads, max(1, int(2 * load)))

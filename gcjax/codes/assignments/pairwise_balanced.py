@@ -6,8 +6,9 @@ import jax
 import numpy as np
 
 from gcjax import _validate
+from gcjax._generators import generator_of_key
 from gcjax.codes.assignments.conversions import from_pairs
-from gcjax.codes.base import Assignment, host_generator
+from gcjax.codes.base import Assignment
 
 
 def pairwise_balanced(
@@ -36,7 +37,7 @@ def pairwise_balanced(
             f"replication must be one number or int[{num_chunks}], one a chunk; got shape {np.shape(replication)}."
         )
     replications = np.broadcast_to(np.asarray(replication), num_chunks)
-    rng = host_generator(rng_key)
+    rng = generator_of_key(rng_key)
     chunks_of_worker: list[list[int]] = [[] for _ in range(num_workers)]
     holders_of_chunk: dict[int, list[int]] = {}
     for chunk in rng.permutation(num_chunks).tolist():

@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
+from gcjax._generators import generator_of_key
 from gcjax._products import einsum
 from gcjax.codes.base import (
     Assignment,
     Coding,
     GradientCode,
     chunk_coefficients,
-    host_generator,
     norm_of_exact_sum,
 )
 
@@ -84,7 +84,7 @@ def straggler_masks(
         num_runs = min(num_workers, -(-max_masks // 2))  # half of the masks, rounded up
         first_of_run = np.arange(num_runs)[:, None] * num_workers // num_runs  # [runs, 1]
         runs_of_neighbours = (first_of_run + np.arange(num_stragglers)) % num_workers
-        rng = host_generator(rng_key)
+        rng = generator_of_key(rng_key)
         num_random = max_masks - num_runs
         random_sets = [rng.choice(num_workers, num_stragglers, replace=False) for _ in range(num_random)]
         random_rows = np.array(random_sets, np.int64).reshape(num_random, num_stragglers)
@@ -116,7 +116,7 @@ def conditioning(
     masks, are_all_masks = straggler_masks(num_workers, num_stragglers, max_masks=max_masks, rng_key=mask_key)
     progress = np.where(masks, 0, code.assignment.loads).astype(np.int32)
     gradients_shape = (code.assignment.num_chunks, code.num_blocks, width)
-    gradients = host_generator(gradient_key).normal(size=gradients_shape)
+    gradients = generator_of_key(gradient_key).normal(size=gradients_shape)
     with jax.enable_x64(True):
         conditions, references = _map_rows(partial(_condition_and_reference, code, jnp.asarray(gradients)), progress)
     # Of each set, over [L, width]; made more than 0, which it is where nothing is decoded.

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from gcjax.codes.base import Assignment, Holders, host_generator
+from gcjax._generators import generator_of_key
+from gcjax.codes.base import Assignment, Holders
 from gcjax.codes.ordering.slack import (
     INFINITE,
     RemainingWork,
@@ -47,7 +48,7 @@ def order_with_larger_slack(
     terms_of_chunk = np.append(slack_and_largest_term(work), no_chunk, axis=1)  # [3, N + 1], column N for no chunk
     slacks = terms_of_chunk[0]  # a view: changes with the terms
     with jax.ensure_compile_time_eval():  # also while something is traced
-        rng = host_generator(jax.random.key(0))
+        rng = generator_of_key(jax.random.key(0))
     num_workers = assignment.num_workers
     num_reorders_left = MAX_REORDERS_PER_WORKER * num_workers + MAX_FURTHER_REORDERS
     max_passes = min(50 * num_workers, 5_000 + num_workers // 5)  # groups at most; for many workers not many more
