@@ -60,14 +60,15 @@ def test_json_has_all_of_it(here):
     assert (result["num_steps"], result["num_workers"], result["last_step"]) == (100, 5, 99)
     assert result["statistics"]["slow_again_probability"] is None
     assert result["slowdown"] == {
-        "seconds": 120, "ideal_seconds": 100, "total": 1.2, "slowest": ["2"], "explained": 1.0
+        "total_seconds": 120, "ideal_seconds": 100, "total_ratio": 1.2, "slowest": ["2"], "share_of_slowest": 1.0
     }  # fmt: skip
-    assert result["decomposition"] == {"spells": 1.0, "shared": 0.0, "passing": 0.0, "seconds": 20.0}
-    assert [worker["slowdown_without"] for worker in result["workers"]] == [1.2, 1.2, 1.0, 1.2, 1.2]
-    assert result["workers"][2]["worker"] == "2" and result["workers"][2]["slowdown_alone"] == 1.2
-    assert result["changes"] == [{"worker": "2", "step": 60, "before": 1.0, "after": 1.5}]
+    lost = {"spell_share": 1.0, "shared_share": 0.0, "passing_share": 0.0, "lost_seconds": 20.0}
+    assert result["decomposition"] == lost
+    assert [worker["ratio_without_worker"] for worker in result["workers"]] == [1.2, 1.2, 1.0, 1.2, 1.2]
+    assert result["workers"][2]["worker"] == "2" and result["workers"][2]["ratio_of_worker_alone"] == 1.2
+    assert result["changes"] == [{"worker": "2", "step": 60, "ratio_before": 1.0, "ratio_after": 1.5}]
     spell = result["spells"][0]
-    assert (spell["worker"], spell["first"], spell["last"], spell["to_end"]) == ("2", 60, 99, True)
+    assert (spell["worker"], spell["first_step"], spell["last_step"], spell["is_slow_to_end"]) == ("2", 60, 99, True)
     assert result["communication"] is None and result["failures"] == []
     assert result["reading"]["num_rows"] == 500 and result["reading"]["sentences"] == ["Layout: gcjax, 500 rows."]
 
@@ -76,7 +77,7 @@ def test_every_field_is_on_the_page(here, job):
     np.save("job.npy", np.where(np.arange(5) == 4, np.inf, job))
     page = (Path(__file__).parents[2] / "docs" / "running" / "scripts.md").read_text()
     result = json.loads(here("job.npy", "--json")[1])
-    result["communication"] = dict.fromkeys(("median", "share", "least_share"))  # this file has none
+    result["communication"] = dict.fromkeys(("median", "share_of_time", "least_share_of_time"))  # this file has none
 
     def fields(value):
         if isinstance(value, dict):

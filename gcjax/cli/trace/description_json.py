@@ -6,16 +6,6 @@ from gcjax.stragglers import Description
 from gcjax.stragglers.traces.description.base import Change
 from gcjax.stragglers.traces.description.spells import Spell
 
-_KEYS = {
-    "spell_share": "spells", "shared_share": "shared", "passing_share": "passing", "lost_seconds": "seconds",
-    "ratio_before": "before", "ratio_after": "after",
-    "share_of_time": "share", "least_share_of_time": "least_share",
-    "first_step": "first", "last_step": "last", "mean_ratio": "ratio", "peak_ratio": "peak",
-    "is_slow_from_start": "from_start", "is_slow_to_end": "to_end",
-    "workers_joined_late": "joined", "workers_left_early": "left",
-}  # fmt: skip
-"""Field of decompositions, changes, communication, spells and readings -> what this command calls it, if otherwise."""
-
 
 def whole_description_json(description: Description) -> dict[str, Any]:
     """A description as an object; workers are their names, shares are in [0, 1], times are seconds."""
@@ -35,8 +25,8 @@ def whole_description_json(description: Description) -> dict[str, Any]:
         "is_relative": description.is_relative,
         "statistics": _statistics_json(description),
         "slowdown": _slowdown_json(description),
-        "decomposition": _with_keys(description.decomposition),
-        "communication": description.communication and _with_keys(description.communication),
+        "decomposition": description.decomposition._asdict(),
+        "communication": description.communication and description.communication._asdict(),
         "workers": _workers_json(description),
         "spells": [_with_worker_name(spell, worker_names) for spell in description.spells],
         "changes": [_with_worker_name(change, worker_names) for change in description.changes],
@@ -52,24 +42,21 @@ def whole_description_json(description: Description) -> dict[str, Any]:
 def _statistics_json(description: Description) -> dict[str, Any]:
     """The statistics of all workers together; tails and slowest times are over the median of their step."""
     statistics = description.statistics._asdict()
-    tail, slowest_over_median = statistics.pop("tail_over_median"), statistics.pop("slowest_over_median")
     of_all_workers = {name: value for name, value in statistics.items() if not name.startswith("worker_")}
     return {
         **of_all_workers,
-        "tail": dict(zip(("p95", "p99", "max"), tail, strict=True)),
-        "slowest_over_median": dict(zip(("median", "p95"), slowest_over_median, strict=True)),
+        "tail_over_median": dict(zip(("p95", "p99", "max"), statistics["tail_over_median"], strict=True)),
+        "slowest_over_median": dict(zip(("median", "p95"), statistics["slowest_over_median"], strict=True)),
     }
 
 
 def _slowdown_json(description: Description) -> dict[str, Any]:
     """What the job takes, and would take with everybody at the median of each step; without the numbers of workers."""
     slowdown = description.slowdown
+    of_all_workers = ("total_seconds", "ideal_seconds", "total_ratio", "share_of_slowest")
     return {
-        "seconds": slowdown.total_seconds,
-        "ideal_seconds": slowdown.ideal_seconds,
-        "total": slowdown.total_ratio,
+        **{name: getattr(slowdown, name) for name in of_all_workers},
         "slowest": [description.workers[worker] for worker in slowdown.slowest],
-        "explained": slowdown.share_of_slowest,
     }
 
 
@@ -84,19 +71,14 @@ def _workers_json(description: Description) -> list[dict[str, Any]]:
         slowdown.ratio_of_worker_alone.tolist(),
         strict=True,
     )
-    heads = ("worker", "median", "slow_probability", "slowdown_without", "slowdown_alone")
+    heads = ("worker", "median", "slow_probability", "ratio_without_worker", "ratio_of_worker_alone")
     return [dict(zip(heads, row, strict=True)) for row in rows]
-
-
-def _with_keys(values: Any) -> dict[str, Any]:
-    """The fields of a named tuple, by what this command calls them."""
-    return {_KEYS.get(name, name): value for name, value in values._asdict().items()}
 
 
 def _with_worker_name(spell_or_change: Spell | Change, worker_names: tuple[str, ...]) -> dict[str, Any]:
     """A spell or a change with the name of its worker; null for all workers together."""
     worker = spell_or_change.worker
-    return {**_with_keys(spell_or_change), "worker": None if worker is None else worker_names[worker]}
+    return {**spell_or_change._asdict(), "worker": None if worker is None else worker_names[worker]}
 
 
 def _reading_with_worker_names(description: Description) -> dict[str, Any]:
@@ -104,4 +86,4 @@ def _reading_with_worker_names(description: Description) -> dict[str, Any]:
     reading = description.reading
     names_of_joined = [description.workers[worker] for worker in reading.workers_joined_late]
     names_of_left = [description.workers[worker] for worker in reading.workers_left_early]
-    return {**_with_keys(reading), "joined": names_of_joined, "left": names_of_left}
+    return {**reading._asdict(), "workers_joined_late": names_of_joined, "workers_left_early": names_of_left}

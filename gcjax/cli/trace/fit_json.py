@@ -4,7 +4,6 @@ from typing import Any
 
 from gcjax.stragglers.traces.fitting import Fit, Fits
 from gcjax.stragglers.traces.fitting.calls import Call
-from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
 
 
 def fits_json(fits: Fits) -> dict[str, Any]:
@@ -18,7 +17,7 @@ def fits_json(fits: Fits) -> dict[str, Any]:
         "departures": [{"worker": worker, "step": step} for worker, step in fits.departures],
         "is_relative": fits.is_relative,
         "draws": fits.num_draws,
-        "measured": _statistics_json(fits.measured_statistics),
+        "measured": fits.measured_statistics._asdict(),
         "slow": dict(zip(("fitted", "held_out"), fits.slow_probabilities, strict=True)),
         "times": [_fit_json(fit, fits) for fit in fits.duration_fits],
         "patterns": [_fit_json(fit, fits) for fit in fits.pattern_fits],
@@ -40,10 +39,10 @@ def _fit_json(fit: Fit, fits: Fits) -> dict[str, Any]:
         "num_parameters": fit.num_parameters,
         "held_out": fit.held_out_score and fit.held_out_score._asdict(),
         "behind": fit.score_behind_best and fit.score_behind_best._asdict(),
-        "simulated": fit.simulated_statistics and _statistics_json(fit.simulated_statistics),
-        "smallest": smallest and _statistics_json(smallest),
-        "largest": largest and _statistics_json(largest),
-        "outside": [_KEYS[name] for name in fit.statistics_outside(fits.measured_statistics)],
+        "simulated": fit.simulated_statistics and fit.simulated_statistics._asdict(),
+        "smallest": smallest and smallest._asdict(),
+        "largest": largest and largest._asdict(),
+        "outside": list(fit.statistics_outside(fits.measured_statistics)),
         "note": fit.note,
         "gin": fit.gin,
     }
@@ -56,15 +55,3 @@ def _call_json(call: Call) -> dict[str, Any]:
         for name, argument in call.arguments.items()
     }
     return {"factory": call.name, "arguments": arguments}
-
-
-def _statistics_json(statistics: StatisticsWithFailures) -> dict[str, float]:
-    """The statistics of measured or simulated times: median in seconds, ratios to it, probabilities of slow units."""
-    return {_KEYS[name]: value for name, value in statistics._asdict().items()}
-
-
-_KEYS = {
-    "median": "median", "p99_over_median": "tail", "slow_probability": "slow", "slow_again_probability": "slow_again",
-    "slowest_over_median": "slowest", "slowdown": "slowdown",
-}  # fmt: skip
-"""Statistic -> what this command calls it."""
