@@ -93,6 +93,32 @@ def stateless(
     return Compression(init, compress_message, bytes_of_message, num_workers=num_workers, **properties)
 
 
+def blockwise(
+    round_blocks: Callable[[jax.Array, jax.Array], jax.Array], *, block_size: int, num_bits: int, is_contraction: bool
+) -> Compression:
+    """A compression of blocks of consecutive numbers, each with a scale, which is sent as it is uncompressed.
+
+    Args:
+      round_blocks: pure function `(blocks float[blocks, block_size], largest float[blocks, 1]) -> float[blocks,
+        block_size]`; `largest` is the largest magnitude of each block.
+      block_size: all arrays of a message are cut as one vector.
+      num_bits: of each number.
+      is_contraction: as in `Compression`.
+    """
+
+    def rounded(flat: jax.Array, rng_key: jax.Array) -> jax.Array:
+        """float[d], the numbers of all blocks rounded."""
+        del rng_key
+        blocks = blocks_of(flat, block_size)
+        return round_blocks(blocks, jnp.max(jnp.abs(blocks), axis=1, keepdims=True)).reshape(-1)[: flat.size]
+
+    def num_bytes(num_numbers: int, number_bytes: int) -> int:
+        """Those of the bits of all numbers, and a scale of `number_bytes`, as a number has uncompressed, a block."""
+        return -(-num_numbers * num_bits // 8) + -(-num_numbers // block_size) * number_bytes
+
+    return stateless(rounded, num_bytes, is_contraction=is_contraction)
+
+
 def _flat(message: Any) -> tuple[jax.Array, Callable[[jax.Array], Any]]:
     """The numbers of a message, float[d] of the widest of its dtypes, and the function that makes a message of such.
 

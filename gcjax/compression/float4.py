@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _validate
-from gcjax.compression.base import Compression, blocks_of, stateless
+from gcjax.compression.base import Compression, blockwise
 from gcjax.equality import comparable
 
 _SMALLEST_EXPONENT = -6
@@ -34,23 +34,16 @@ def float4(*, block_size: int = 256) -> Compression:
     """
     block_size = _validate.integer("block_size", block_size, minimum=1)
 
-    def rounded(flat: jax.Array, rng_key: jax.Array) -> jax.Array:
-        """float[d], every number rounded to 0 or ±(largest magnitude of its block)·2^e, e from -6 to 0."""
-        del rng_key
-        blocks = blocks_of(flat, block_size)
-        scale = jnp.max(jnp.abs(blocks), axis=1, keepdims=True)  # [blocks, 1], of blocks [blocks, block_size]
+    def round_blocks(blocks: jax.Array, largest: jax.Array) -> jax.Array:
+        """Every number rounded to 0 or ±(largest magnitude of its block)·2^e, e from -6 to 0."""
         value = jnp.zeros_like(blocks)
         # The largest 2^e for which a number is above the middle between it and the next smaller value; 0 for none.
         # Nothing is divided by the scale: the inverse of a large one counts as 0.
         for exponent in range(_SMALLEST_EXPONENT, 1):
             next_smaller = 0.0 if exponent == _SMALLEST_EXPONENT else 2.0 ** (exponent - 1)
             halfway = (2.0**exponent + next_smaller) / 2
-            value = jnp.where(jnp.abs(blocks) > halfway * scale, 2.0**exponent, value)
-        return (jnp.sign(blocks) * value * scale).reshape(-1)[: flat.size]
-
-    def num_bytes(num_numbers: int, number_bytes: int) -> int:
-        """Half a byte for each number, and a scale of `number_bytes`, as a number has uncompressed, for each block."""
-        return -(-num_numbers // 2) + -(-num_numbers // block_size) * number_bytes
+            value = jnp.where(jnp.abs(blocks) > halfway * largest, 2.0**exponent, value)
+        return jnp.sign(blocks) * value * largest
 
     # No number is off by more than itself, and the largest one of a block is exact.
-    return stateless(rounded, num_bytes, is_contraction=True)
+    return blockwise(round_blocks, block_size=block_size, num_bits=4, is_contraction=True)

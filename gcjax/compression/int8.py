@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _validate
-from gcjax.compression.base import Compression, blocks_of, stateless
+from gcjax.compression.base import Compression, blockwise
 from gcjax.equality import comparable
 
 _LARGEST_MULTIPLE = 127
@@ -31,19 +31,12 @@ def int8(*, block_size: int = 256) -> Compression:
     """
     block_size = _validate.integer("block_size", block_size, minimum=1)
 
-    def rounded(flat: jax.Array, rng_key: jax.Array) -> jax.Array:
-        """float[d], every number rounded to a multiple of its block's scale: 1/127 of the largest magnitude there."""
-        del rng_key
-        blocks = blocks_of(flat, block_size)
-        # [blocks, 1], of blocks [blocks, block_size]; 0 where all numbers are.
-        scale = jnp.max(jnp.abs(blocks), axis=1, keepdims=True) / jnp.asarray(_LARGEST_MULTIPLE, flat.dtype)
-        multiples = jnp.round(blocks / jnp.where(scale == 0, 1, scale))
-        return (multiples * scale).reshape(-1)[: flat.size]
-
-    def num_bytes(num_numbers: int, number_bytes: int) -> int:
-        """A byte for each number, and a scale of `number_bytes`, as a number has uncompressed, for each block."""
-        return num_numbers + -(-num_numbers // block_size) * number_bytes
+    def round_blocks(blocks: jax.Array, largest: jax.Array) -> jax.Array:
+        """Every number rounded to a multiple of its block's scale: 1/127 of the largest magnitude there."""
+        scale = largest / jnp.asarray(_LARGEST_MULTIPLE, blocks.dtype)  # [blocks, 1]; 0 where all numbers are
+        return jnp.round(blocks / jnp.where(scale == 0, 1, scale)) * scale
 
     # Each number is off by half a step at most, and the block has at least its largest number.
     relative_square_bound = block_size / (2 * _LARGEST_MULTIPLE) ** 2
-    return stateless(rounded, num_bytes, is_contraction=relative_square_bound < 1)
+    is_contraction = relative_square_bound < 1
+    return blockwise(round_blocks, block_size=block_size, num_bits=8, is_contraction=is_contraction)
