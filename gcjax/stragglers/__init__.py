@@ -3,7 +3,7 @@
 from gcjax.registry import Entry
 from gcjax.stragglers.absences import Absences, RandomAbsences, absences, random_absences
 from gcjax.stragglers.base import StragglerModel, sample_durations
-from gcjax.stragglers.bursty import bursty, is_bursty
+from gcjax.stragglers.bursty import bursty
 from gcjax.stragglers.failures import failed_count, failed_probability, failed_workers
 from gcjax.stragglers.heterogeneous import delayed, scaled, worker_speeds
 from gcjax.stragglers.iid import (
@@ -82,7 +82,6 @@ __all__ = [
     "failed_workers",
     "fit",
     "independent",
-    "is_bursty",
     "links",
     "lognormal",
     "markov",

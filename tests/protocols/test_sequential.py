@@ -12,6 +12,7 @@ import pytest
 from gcjax import codes, engine, protocols, stragglers, tasks
 from gcjax.codes import assignments
 from tests.parameters import one_in
+from tests.stragglers.bursts import is_bursty
 
 KEY = jax.random.key(3)
 SETTINGS = [
@@ -34,7 +35,7 @@ def still_late(delay, slow, burst, window, most, tolerance):
     stop = min((1 + tolerance) * delay.min(), delay.max())
     while True:
         late = delay > stop
-        if stragglers.is_bursty(np.array([*slow, late])[-window:], burst=burst, window=window, max_slow=most):
+        if is_bursty(np.array([*slow, late])[-window:], burst=burst, window=window, max_slow=most):
             return stop, late
         stop = delay[delay > stop].min()
 

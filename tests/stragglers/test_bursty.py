@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from gcjax import stragglers
+from tests.stragglers.bursts import is_bursty
 
 
 def pattern(burst, window, max_slow, seed=0, period=1, workers=8, rounds=300, probability=0.3):
@@ -18,13 +19,13 @@ def pattern(burst, window, max_slow, seed=0, period=1, workers=8, rounds=300, pr
 @pytest.mark.parametrize(("burst", "window", "max_slow"), [(1, 2, 1), (2, 5, 3), (3, 4, 2), (2, 2, 4), (1, 1, 0)])
 def test_bursts_conform_and_reach_the_bounds(burst, window, max_slow):
     slow = pattern(burst, window, max_slow)[:, 0]
-    assert stragglers.is_bursty(slow, burst=burst, window=window, max_slow=max_slow)
+    assert is_bursty(slow, burst=burst, window=window, max_slow=max_slow)
     if max_slow == 0:
         assert not slow.any()
         return
-    assert not stragglers.is_bursty(slow, burst=burst, window=window, max_slow=max_slow - 1)
-    assert not stragglers.is_bursty(slow, burst=burst, window=window + 1, max_slow=max_slow)
-    assert burst == 1 or not stragglers.is_bursty(slow, burst=burst - 1, window=window, max_slow=max_slow)
+    assert not is_bursty(slow, burst=burst, window=window, max_slow=max_slow - 1)
+    assert not is_bursty(slow, burst=burst, window=window + 1, max_slow=max_slow)
+    assert burst == 1 or not is_bursty(slow, burst=burst - 1, window=window, max_slow=max_slow)
 
 
 def test_a_round_is_a_period_of_units():
@@ -34,11 +35,11 @@ def test_a_round_is_a_period_of_units():
 
 def test_conforms_by_hand():
     rows = lambda *columns: np.array(columns, bool).T  # noqa: E731
-    assert stragglers.is_bursty(rows([1, 0, 0, 1], [0, 1, 0, 0]), burst=1, window=3, max_slow=2)
-    assert not stragglers.is_bursty(rows([1, 0, 0, 1], [0, 1, 0, 0]), burst=1, window=4, max_slow=2)
-    assert not stragglers.is_bursty(rows([1, 0, 0, 1], [0, 1, 0, 0]), burst=1, window=3, max_slow=1)
-    assert stragglers.is_bursty(rows([1, 0, 1]), burst=3, window=3, max_slow=1)
-    assert not stragglers.is_bursty(rows([1, 1]), burst=1, window=9, max_slow=1)
+    assert is_bursty(rows([1, 0, 0, 1], [0, 1, 0, 0]), burst=1, window=3, max_slow=2)
+    assert not is_bursty(rows([1, 0, 0, 1], [0, 1, 0, 0]), burst=1, window=4, max_slow=2)
+    assert not is_bursty(rows([1, 0, 0, 1], [0, 1, 0, 0]), burst=1, window=3, max_slow=1)
+    assert is_bursty(rows([1, 0, 1]), burst=3, window=3, max_slow=1)
+    assert not is_bursty(rows([1, 1]), burst=1, window=9, max_slow=1)
 
 
 @pytest.mark.parametrize(
