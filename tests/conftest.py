@@ -18,16 +18,21 @@ if importlib.metadata.version("jaxlib").split(".")[:2] in (["0", "8"], ["0", "9"
     FLAGS.append("--xla_cpu_use_fusion_emitters=false")  # an older way of XLA that compiles in less time
     FLAGS.append("--xla_cpu_parallel_codegen_split_count=1")  # each piece costs more, and the workers have all cores
 os.environ["XLA_FLAGS"] = " ".join(FLAGS)
+# On small matrices BLAS takes longer with several threads, which wait in a loop while another process has their core.
+for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 
 # Compiling is most of the time of all tests, so it is done with few optimisations, and once: what has been compiled is
 # kept in a folder, also for the next time; one for each worker of pytest-xdist, since JAX writes its files piecemeal.
-# Which worker gets which tests changes from time to time, so each begins with what all have compiled before.
+# Which worker gets which tests changes from time to time, so each begins with what all have compiled before, and takes
+# over what the others have compiled meanwhile.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
 PROGRAMS = pathlib.Path(__file__).parent.parent / ".pytest_cache" / "programs" / WORKER
 COMMON = PROGRAMS.parent / "common"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(PROGRAMS)
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # nobody reads where operations come from
 os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"  # with one, programs are named by their folder, too
 
 import hypothesis  # noqa: E402
@@ -83,14 +88,19 @@ def pytest_sessionfinish():
     link_all(PROGRAMS, COMMON)
 
 
+LINKED = set()
+"""Names of files that are in both folders."""
+
+
 def link_all(source, target):
     """Makes all files of a folder be in another one, too; each is whole when it gets its name there."""
     if not source.is_dir():
         return
     target.mkdir(parents=True, exist_ok=True)
-    for name in set(os.listdir(source)) - set(os.listdir(target)):
+    for name in set(os.listdir(source)) - LINKED:
         with contextlib.suppress(OSError):  # another worker was faster, or links are not to be had
             os.link(source / name, target / name)
+        LINKED.add(name)
 
 
 def pytest_itemcollected(item):
@@ -135,23 +145,27 @@ def count_programs(event, seconds, **facts):
 jax.monitoring.register_event_duration_secs_listener(count_programs)
 
 
-def forget_programs(max_mappings):
-    """Looks only where about a hundred programs are new, since to look takes ten milliseconds."""
+def share_and_forget_programs(max_mappings):
+    """Between two tests, when no file is half written; only where about a hundred programs are new, since to look
+    takes ten milliseconds.
+    """
     if NEW_PROGRAMS["events"] >= 300:
         NEW_PROGRAMS.clear()
+        link_all(PROGRAMS, COMMON)
+        link_all(COMMON, PROGRAMS)
         memory.forget_programs(max_mappings)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def few_programs_behind_a_module():
     yield
-    forget_programs(MAX_MAPPINGS[0])
+    share_and_forget_programs(MAX_MAPPINGS[0])
 
 
 @pytest.fixture(autouse=True)
 def few_programs_within_a_module():
     yield
-    forget_programs(MAX_MAPPINGS[1])
+    share_and_forget_programs(MAX_MAPPINGS[1])
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ def test_no_weights_leave_less(name, bits):
         code, rng = CODES[name](), np.random.default_rng(1)
         share_missing = rng.uniform(0, 0.5, (40, 1))
         is_there = rng.random((40, code.assignment.num_workers)) >= share_missing
-        coding = jax.vmap(code.plan)(jnp.asarray(is_there * code.assignment.loads, jnp.int32))
+        coding = jax.jit(jax.vmap(code.plan))(jnp.asarray(is_there * code.assignment.loads, jnp.int32))
         matrices = np.asarray(jax.vmap(lambda encode: message_matrix(code.assignment, encode))(coding.encode), float)
     for matrix, decode, residual in zip(matrices, coding.decode, coding.residual, strict=True):
         target = np.tile(np.eye(code.num_blocks), (code.assignment.num_chunks, 1))
