@@ -35,7 +35,7 @@ def durations():
     ],
 )
 def test_no_parameters_are_kept_where_each_contribution_begins_with_reading(protocol, has_opt_state):
-    run = engine.run(regression(), protocol, SGD, durations(), rng_key=KEY)
+    run = jax.eval_shape(lambda key: engine.run(regression(), protocol, SGD, durations(), rng_key=key), KEY)
     assert run.state.local.params is None
     assert bool(jax.tree.leaves(run.state.local.opt_state)) == has_opt_state
 
