@@ -53,7 +53,7 @@ def test_the_mean_of_all_is_bsp_to_the_last_digits(x64):
     np.testing.assert_allclose(found.info.loss[:made], bsp.info.loss[:made], rtol=1e-12)
 
 
-@pytest.mark.slow("d_psgd", "prague")
+@pytest.mark.slow("d_psgd", "hop", "prague")
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_no_version_is_kept_however_far_ahead_somebody_is(name, x64):
     """The parameters are the mean of the workers' own, and stay so in a replay of the record."""
@@ -184,7 +184,7 @@ SPARSE = {
 }
 
 
-@pytest.mark.slow("prague", "d_psgd")
+@pytest.mark.slow("d_psgd", "hop", "prague")
 @pytest.mark.parametrize("name", SPARSE)
 def test_rows_of_few_entries_train_as_the_whole_matrix_does(name, monkeypatch, x64):
     num_workers = 13

@@ -160,6 +160,7 @@ def test_a_grace_window_ends_also_where_another_transfer_ends_at_that_moment(ser
     np.testing.assert_allclose(schedule.time[:4], [3.0, 4.5, 6.5, 8.5])
 
 
+@pytest.mark.slow("0.0-durations0-0.0-workers0", "None-durations1-0.5-workers1")
 @pytest.mark.parametrize(
     ("durations", "latency", "workers"), [([1.0, 1.25, 3.0], 0.0, [0, 1]), ([1.5, 1.0, 1.25, 6.0], 0.5, [1, 2])]
 )

@@ -52,6 +52,7 @@ def test_a_worked_example(x64):
     assert s.finish[:2].tolist() == [[2.0, 4.0, 2.75], [6.75, 8.75, 6.5]]  # at the server of the group
 
 
+@pytest.mark.slow("halos")
 @pytest.mark.parametrize("name", NAMES)
 def test_commits_are_those_of_plain_python(name, x64):
     num_commits = 0
@@ -62,7 +63,7 @@ def test_commits_are_those_of_plain_python(name, x64):
     assert num_commits > 16
 
 
-@pytest.mark.slow("progressive_groups servers")
+@pytest.mark.slow("grouped change", "grouped coded", "halos", "progressive_groups servers")
 @pytest.mark.parametrize("name", NAMES)
 def test_promises_are_kept_and_damage_is_seen(name):
     promise, num_damaged = table.protocol(name).specification(W), 0
@@ -79,6 +80,7 @@ def test_promises_are_kept_and_damage_is_seen(name):
     assert num_damaged > 3
 
 
+@pytest.mark.slow("halos")
 @pytest.mark.parametrize("name", some(["grouped", "halos"], ["grouped coded", "progressive_groups"]))
 def test_servers_next_to_each_other_change_no_bit(name):
     durations, network = random_durations(1).astype(np.float32), Network(0.25, 0.5, 0.125)

@@ -146,17 +146,23 @@ def test_who_is_too_far_ahead_is_named():
 
 
 @pytest.mark.slow(
-    "-1-coded_reduce chain",
-    "1-coded_reduce chain",
-    "1-adsp",
-    "1-ad_psgd",
     "-1-ad_psgd",
     "-1-adsp",
+    "-1-coded_reduce chain",
     "-1-d_psgd ring",
+    "-1-diloco dynamic",
+    "-1-grouped elastic",
+    "-1-hop",
     "-1-psp lenient",
     "-1-ringmaster cuts off",
     "-1-ssp",
     "-1-stsyn",
+    "1-ad_psgd",
+    "1-adsp",
+    "1-coded_reduce chain",
+    "1-diloco dynamic",
+    "1-grouped elastic",
+    "1-hop",
 )
 @pytest.mark.parametrize("name", one_in(3, (n for n in PROMISED if not re.search("worker_busy|sgc|halos", n))))
 @pytest.mark.parametrize("by", [-1, 1])
@@ -230,6 +236,20 @@ IGNORING = "ringmaster|rennala"
 EACH_MESSAGE_IS_USED = "asp|ad_psgd|adsp|async_local_sgd|delay_adaptive|dssp|psp|ssp|staleness_aware|worker_busy"
 
 
+@pytest.mark.slow(
+    "coded_reduce chain",
+    "decoupled_diloco",
+    "delay_adaptive",
+    "diloco dynamic",
+    "eager_sgd majority",
+    "grouped elastic",
+    "halos",
+    "halos servers",
+    "psp lenient",
+    "sgp arcs",
+    "streaming_diloco late",
+    "worker_busy overlap",
+)
 @pytest.mark.parametrize("name", one_in(3, (n for n in PROMISED if not re.search(IGNORING, n))))
 def test_a_commit_that_is_missing_is_caught(name):
     """Also the first or last one of a worker, but where its messages may be for a commit that the record has not."""
@@ -320,6 +340,7 @@ def test_halos_of_units_of_no_length_keeps_to_its_promise():
     assert kept, kept
 
 
+@pytest.mark.slow("2")
 @pytest.mark.parametrize("num_contributions", [1, 2])
 def test_halos_of_a_group_with_several_commits_at_a_moment_keeps_to_its_promise(num_contributions):
     """Each worker goes on with what its push has brought, before the next commit of its group at this moment."""
@@ -640,7 +661,7 @@ def damaged_in(found, field, rng):
     return changed(found, field, place, rng.integers(0, 3))
 
 
-@pytest.mark.slow("async_local_sgd", "grouped", "k_async")
+@pytest.mark.slow("asp", "async_local_sgd", "fedbuff", "grouped", "k_async")
 @pytest.mark.parametrize("name", ["asp", "async_local_sgd", "fedbuff", "grouped", "k_async", "ssp", "worker_busy"])
 def test_lanes_say_what_is_said_event_by_event(name, short_lanes, monkeypatch):
     rng, verdicts, blocks = np.random.default_rng(0), [], []

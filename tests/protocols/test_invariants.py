@@ -24,8 +24,11 @@ def test_every_protocol_is_in_the_table():
     "anytime_minibatch",
     "async_local_sgd",
     "backup_workers",
+    "decoupled_diloco of all",
     "elastic_averaging",
     "grouped coded",
+    "grouped servers",
+    "halos dynamic",
     "k_async",
     "k_batch_sync",
     "psp",
@@ -54,7 +57,17 @@ def test_the_whole_contract_with_vmap_and_the_specification(name):
     check_protocol(made, num_workers=W, num_units=num_units, knows_durations=name in KNOW_DURATIONS)
 
 
-@pytest.mark.slow("k_sync", "progressive_groups", "stsyn")
+@pytest.mark.slow(
+    "decoupled_diloco fixed",
+    "eager_sgd majority",
+    "grouped change",
+    "grouped coded servers",
+    "halos servers",
+    "k_sync",
+    "progressive_groups",
+    "streaming_diloco of steps",
+    "stsyn",
+)
 @pytest.mark.parametrize("name", one_in(4, CASES))
 def test_a_worker_that_never_returns(name, x64):
     """Those who wait for it come to a halt, and are said to; the others run until the units run out."""

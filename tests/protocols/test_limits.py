@@ -105,8 +105,10 @@ EQUAL_SPEEDS = {
 @pytest.mark.slow(
     "DSSP that grants nothing",
     "FedBuff of single steps",
+    "K-batch-async of one, but for the weight",
     "K-sync of all",
     "PSP that looks at everybody",
+    "PSP that looks at nobody",
     "Rennala of one gradient",
     "Ringmaster that cuts off every other gradient",
     "Ringmaster that ignores nothing",

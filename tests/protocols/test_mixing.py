@@ -153,6 +153,7 @@ def test_there_are_at_least_as_many_digits_as_the_matrix_needs(name):
     getattr(protocols, name)(mixing=np.full((3, 3), third))(np.ones((2, 3), np.float32))
 
 
+@pytest.mark.slow("unsafe_rbg")
 @pytest.mark.parametrize("kind", ["threefry2x32", "rbg", "unsafe_rbg"])
 def test_members_of_a_group_of_prague_are_those_it_waits_for_with_any_key(kind):
     """Seven workers in groups of three, two and two; copies are of as many members, too."""

@@ -263,6 +263,9 @@ def test_rules_hold_behind_the_first_block(good):
         check_structure(field("version", (size - 1, 1), size)(padded), protocols.asp())
 
 
+@pytest.mark.slow(
+    "async_local_sgd", "delay_adaptive", "eager_sgd majority", "halos servers", "k_sync", "staleness_aware"
+)
 @pytest.mark.parametrize("name", one_in(6, CASES))
 def test_no_protocol_breaks_a_rule_in_32_bits(name):
     """With rounding errors, failures and messages."""

@@ -25,7 +25,7 @@ WAITING = {
 SHAPE = 8, 5
 
 
-@pytest.mark.slow("bsp", "eager_sgd majority", "grouped", "k_batch_sync", "k_sync", "progressive_groups")
+@pytest.mark.slow("bsp", "eager_sgd", "eager_sgd majority", "grouped", "k_batch_sync", "k_sync", "progressive_groups")
 @pytest.mark.parametrize("name", WAITING)
 def test_asking_everybody_changes_nothing(name, monkeypatch):
     monkeypatch.setattr(turn_queue, "MAX_FEW_WORKERS", 0)
