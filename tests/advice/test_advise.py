@@ -274,6 +274,7 @@ def test_batches_of_blocks_give_the_same_as_all_at_once(monkeypatch):
     assert batches.batches_of_blocks(scheme, seconds.shape, first_steps(40, 16), 16).blocks_per_batch == 7
 
 
+@pytest.mark.slow
 def test_the_warmup_of_rounds_that_overlap_is_longer_than_these():
     seconds = np.random.default_rng(0).exponential(size=(256, 4)) + 0.5
     jobs = protocols.m_sgc(4, burst=1, window=12, max_slow=1)

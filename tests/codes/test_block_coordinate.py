@@ -30,6 +30,7 @@ def round_seconds(redundancies, unit_seconds):
     return (in_order[..., in_order.shape[-1] - levels - 1] * np.cumsum(levels + 1)).max(axis=-1)
 
 
+@pytest.mark.slow("redundancies2")
 @pytest.mark.parametrize("redundancies", LEVELS)
 def test_a_block_is_exact_iff_enough_workers_have_done_it(x64, redundancies):
     """All numbers of blocks that each of four workers can have done."""

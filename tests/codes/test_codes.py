@@ -49,7 +49,17 @@ def test_the_whole_contract_of_a_code_of_codes():
     check_code(code, tolerated=tolerated)
 
 
-@pytest.mark.slow("Ye-Abbe random", "clustered")
+@pytest.mark.slow(
+    "Reed-Solomon complex",
+    "Ye-Abbe random",
+    "clustered",
+    "crc 7 s=3",
+    "frc 6 s=2",
+    "optimal whole",
+    "tree",
+    "two parts L=2",
+    "whole uneven",
+)
 @pytest.mark.parametrize("name", one_in(3, CODES))
 def test_lists_and_masks_are_taken_and_nonsense_is_refused(name):
     code, _ = CODES[name]

@@ -66,6 +66,7 @@ def test_any_so_many_wrong_messages_are_found(num_workers, num_wrong, num_stragg
             )
 
 
+@pytest.mark.slow("huge-slightly-reversed", "reversed-reversed-reversed")
 @pytest.mark.parametrize(
     "names", [["reversed"] * 3, ["huge", "slightly", "reversed"], ["huge", "slightly", "infinite"]], ids="-".join
 )
@@ -151,6 +152,7 @@ SMALL, LARGER = (
 )
 
 
+@pytest.mark.slow("side by side")
 @pytest.mark.parametrize(
     ("code", "wrong"),
     [(codes.clustered(SMALL, num_clusters=2), (1, 5)), (codes.side_by_side(SMALL, LARGER), (0, 4, 6))],

@@ -137,6 +137,7 @@ def test_bad_input(arguments, message):
         codes.independent_set(4, **arguments)
 
 
+@pytest.mark.slow("5-2", "6-4")
 @pytest.mark.parametrize(("num_workers", "load"), [(6, 4), (5, 2), (6, 3)])
 def test_the_mean_of_sets_is_exact_where_all_have_finished(num_workers, load):
     code = codes.independent_set(num_workers, load=load, average=True)

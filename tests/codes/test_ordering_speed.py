@@ -92,6 +92,7 @@ def test_no_move_lowers_the_mean_of_a_local_optimum(seed):
     )
 
 
+@pytest.mark.slow("1", "10", "11", "13", "14", "15", "2", "3", "5", "6", "7", "9")
 @pytest.mark.parametrize("seed", range(16))
 def test_the_mean_over_samples_is_within_five_percent_of_the_best_of_all_orders(seed):
     assignment = small(seed, holders=2, orders=5000)

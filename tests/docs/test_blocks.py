@@ -102,6 +102,7 @@ def run_and_compare(name, capsys):
     "docs/protocols.md",
     "docs/running/absences.md",
     "docs/running/parameter_server.md",
+    "docs/running/reports.md",
     "docs/running/seeds.md",
     "docs/running/traces.md",
     "docs/running/watch.md",

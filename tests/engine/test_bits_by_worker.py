@@ -93,9 +93,11 @@ NETWORKS = [
 
 
 @pytest.mark.slow(
+    "0-coded groups",
     "0-local_sgd",
     "0-ssp",
     "1-coded groups",
+    "1-local_sgd",
     "1-ssp",
     "2-coded groups",
     "2-crc",
@@ -189,6 +191,7 @@ def test_a_second_run_compiles_nothing():
     assert advance._cache_size() == size
 
 
+@pytest.mark.slow
 def test_vmap_over_seeds_is_the_loop_and_a_replay_is_the_run(x64):
     task = regression()
 
@@ -302,6 +305,7 @@ def test_the_variance_of_a_commit_is_the_expected_one(is_equal, x64):
     np.testing.assert_allclose(squares.mean(), variance, atol=6 * squares.std() / np.sqrt(len(squares)))
 
 
+@pytest.mark.slow
 def test_allocated_bits_vary_less_than_equal_ones(x64):
     """With as many bits in all; and so training comes nearer to the optimum."""
     bits, params = allocated(), jnp.linspace(1.0, 2.0, FEATURES)

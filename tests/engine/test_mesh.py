@@ -208,6 +208,7 @@ def test_a_run_is_gone_on_with_where_it_was_begun():
         run(resume=3)
 
 
+@pytest.mark.slow("multi_transform")
 @pytest.mark.parametrize("optimizer", ["masked", "multi_transform"])
 def test_optimizers_of_some_parameters_only(optimizer, x64):
     """Their state has no entry for the other parameters."""
@@ -251,6 +252,7 @@ def two_weights():
     return tasks.task_of(init, loss, (inputs, inputs.sum(1)), num_chunks=W)
 
 
+@pytest.mark.slow("partial L=2")
 @pytest.mark.parametrize("name", ["bsp", "partial L=2"])
 def test_one_device_along_the_workers_and_two_along_the_model(name, x64):
     found = engine.run(regression(), PROTOCOLS[name], SGD, durations(), rng_key=KEY, eval_every=7, mesh=mesh(1, 2))

@@ -459,6 +459,7 @@ def test_a_folder_that_is_a_file_is_refused_in_words(file, folder, tmp_path):
             parameter_server.Server(setup(PROTOCOLS["asp"]), parameter_server.Limits(1), checkpoints=tmp_path / folder)
 
 
+@pytest.mark.slow("ctrl-c")
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "the disk is full")], ids=["ctrl-c", "disk"]
 )

@@ -42,6 +42,7 @@ def test_the_contract(name):
     check_straggler_model(MODELS[name](1.5), num_workers=NUM_WORKERS, quick=name != "worker_speeds")
 
 
+@pytest.mark.slow("failed_probability", "failed_workers", "lognormal", "pareto", "weibull")
 @ALL
 def test_seconds_are_float64_under_x64(name, x64):
     seconds = np.asarray(sample(MODELS[name](1.5)))
@@ -57,6 +58,7 @@ def test_another_key_gives_other_bits(name):
     assert name in ("constant", "replay") or (sample(model) != sample(model, jax.random.key(1))).any()
 
 
+@pytest.mark.slow("failed_probability", "failed_workers", "lognormal", "pareto", "shifted_exponential", "weibull")
 @ALL
 def test_vmap_over_a_parameter_equals_the_loop(name):
     values = jnp.array([0.75, 1.5, 2.0])
