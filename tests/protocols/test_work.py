@@ -2,12 +2,14 @@
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from gcjax.protocols.simulation.turns import Work, _largest_fitting
 
+work_of = jax.jit(Work.of)
 NUMS_UNITS = (1, 2, 3, 4, 5, 15, 16, 17, 64)
 
 
@@ -23,31 +25,32 @@ def test_seconds_of_the_first_units(num_units, x64):
     durations = durations_of(num_units)
     sums, work = (
         np.cumsum(np.vstack([np.zeros(3), durations, np.full(3, np.inf)]), axis=0),
-        Work.of(jnp.array(durations)),
+        work_of(durations),
     )
+    seconds = jax.jit(lambda counts: (work.seconds_of_first(counts), work.seconds(jnp.zeros_like(counts), counts)))
     for count in range(num_units + 2):
-        counts = jnp.full(3, count, jnp.int32)
-        assert work.seconds_of_first(counts).tolist() == sums[count].tolist()
-        assert work.seconds(jnp.zeros_like(counts), counts).tolist() == sums[count].tolist()
+        for found in seconds(np.full(3, count, np.int32)):
+            assert found.tolist() == sums[count].tolist()
 
 
 @pytest.mark.parametrize("num_units", NUMS_UNITS)
 def test_units_that_are_done(num_units, x64):
     durations = durations_of(num_units)
-    work, firsts = Work.of(jnp.array(durations)), sorted({0, num_units // 3, num_units - 1})
+    work, firsts = work_of(durations), sorted({0, num_units // 3, num_units - 1})
+    numbers = jax.jit(lambda *args: (work.num_done(*args), work.num_to_fill(*args), work.num_of_first_done(args[1])))
     for first, seconds in itertools.product(firsts, (0.0, 1.0, 2.5, 7.0, 1e9)):
         sums = np.cumsum(durations[first:], axis=0)
         is_done, is_short = np.isfinite(sums) & (sums <= seconds), np.isfinite(sums) & (sums < seconds)
-        first_unit, limit = jnp.full(3, first, jnp.int32), jnp.full(3, seconds)
-        assert work.num_done(first_unit, limit).tolist() == is_done.sum(axis=0).tolist()
-        assert work.num_to_fill(first_unit, limit).tolist() == (is_short.sum(axis=0) + 1).tolist()
+        num_done, num_to_fill, num_of_first_done = numbers(np.full(3, first, np.int32), np.full(3, seconds))
+        assert num_done.tolist() == is_done.sum(axis=0).tolist()
+        assert num_to_fill.tolist() == (is_short.sum(axis=0) + 1).tolist()
         if first == 0:
-            assert work.num_of_first_done(limit).tolist() == is_done.sum(axis=0).tolist()
+            assert num_of_first_done.tolist() == is_done.sum(axis=0).tolist()
 
 
 def test_of_one_worker(x64):
     durations = durations_of(16)
-    work = Work.of(jnp.array(durations))._replace(worker=jnp.array([1]))
+    work = work_of(durations)._replace(worker=jnp.array([1]))
     expected = (np.cumsum(durations[:, 1]) <= 7).sum()
     assert work.num_of_first_done(jnp.array([7.0])).tolist() == [expected]
 
