@@ -187,5 +187,5 @@ def test_adsp_sizes_a_turn_by_the_window_in_which_it_begins_not_in_which_it_has_
     rates = protocol.loss_feedback.initial(2)._replace(num_commits=jnp.array([4, 1], jnp.int32))
     for server in (None, 0.0):
         network = Network(download=jnp.array([3.0]), server=server)
-        found = protocol.loss_feedback.schedule(jnp.full((30, 1), 0.5), network, rates)
+        found = jax.jit(protocol.loss_feedback.schedule)(jnp.full((30, 1), 0.5), network, rates)
         assert found.time[:3].tolist() == [3.5, 7, 10.5] and found.work[:3, 0].tolist() == [1, 1, 1]
