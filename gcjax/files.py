@@ -115,6 +115,12 @@ def read_table(path: str | Path) -> Any:
         ) from error
 
 
+def check_figure_ending(path: str | Path, what: str) -> None:
+    """Raises `ValueError` if the file of a figure, named `what`, has an ending whose format is not known."""
+    if Path(path).suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise ValueError(f"{what} must end in .png, .pdf or .svg; got {path}.")
+
+
 def figure(width: float, height: float) -> Any:
     """An empty figure of Matplotlib, `width` × `height` inches large, that needs no screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -30,8 +30,7 @@ def write_heat_map(trace: Trace, path: str | Path) -> None:
     Raises:
       ValueError: if the trace has no finite time, or the format is not known.
     """
-    if Path(path).suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise ValueError(f"the file of a heat map must end in .png, .pdf or .svg; got {path}.")
+    files.check_figure_ending(path, "the file of a heat map")
     times = step_times(trace)
     with np.errstate(divide="ignore", invalid="ignore"):
         # float64[W, T]; NaN where there is none. At least 1e-6, as a logarithmic scale has no 0.

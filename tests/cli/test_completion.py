@@ -60,6 +60,8 @@ def test_the_file_of_a_trace(offered):
     assert "describe" in offered("trace", "")
     assert {"a.gin", "c.txt", "configs"} <= offered("trace", "describe", "")
     assert {"--columns", "--scale", "--heat-map", "--json", "--traceback"} <= offered("trace", "describe", "--")
+    assert offered("trace", "advise", "--fig") == {"--figure"}
+    assert {"a.gin", "c.txt", "configs"} <= offered("trace", "advise", "--figure", "")
 
 
 def test_options(offered):

@@ -102,6 +102,39 @@ def test_only_the_fastest_are_printed_if_asked(job, capsys, monkeypatch):
     assert "--top must be at least 1; got 0" in capsys.readouterr().err
 
 
+def test_a_figure_is_drawn_of_the_schemes_that_are_shown(job, capsys):
+    assert advise("--config", "schemes.gin", "--figure", "won.svg", "--top", "1") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Figure written to won.svg"
+    drawn = Path("won.svg").read_text()
+    assert "<!-- none waits -->" in drawn and "Stragglers cost 50 % [50, 50]" in drawn
+    assert "86 % [86, 86]" in drawn and "0.0 % [0.0, 0.0]" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("file", "problem"),
+    [
+        ("won.xyz", "--figure must end in .png, .pdf or .svg; got won.xyz."),
+        ("none/won.png", "--figure must be a file in a folder that exists; "),
+        ("folder.png", "--figure must be a file; folder.png is a folder."),
+        ("w" * 300 + ".png", "--figure must be a file that can be written; www"),
+        ("there.png", "--figure must be a new file or an empty one; there.png has content. Choose another one."),
+    ],
+)
+def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_read(job, capsys, monkeypatch, file, problem):
+    monkeypatch.setattr("gcjax.cli.trace.trace_file.trace_of_options", lambda _: pytest.fail("read"))
+    Path("folder.png").mkdir()
+    Path("there.png").write_text("mine")
+    assert advise("--figure", file) == 2
+    assert problem in capsys.readouterr().err and Path("there.png").read_text() == "mine"
+
+
+def test_a_figure_that_cannot_be_written_in_the_end_is_said_after_the_table(job, capsys):
+    longest_name = "w" * 251 + ".png"  # a file has another one while it is written, which is longer
+    assert advise("--config", "schemes.gin", "--figure", longest_name) == 2
+    printed, errors = capsys.readouterr()
+    assert "Stragglers cost 50 %" in printed and "--figure must be a file that can be written" in errors
+
+
 def test_bindings_need_a_config(job, capsys):
     assert advise("--set", "study.num_workers = 5") == 2
     assert "--set is for a config" in capsys.readouterr().err

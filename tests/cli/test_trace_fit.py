@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gcjax import cli, stragglers
-from gcjax.cli.trace import fit_json, fit_tables
-from gcjax.cli.trace.fit import _check_out_file
+from gcjax.cli.trace import fit_json, fit_tables, out_files
 
 
 @pytest.fixture
@@ -109,7 +108,7 @@ def test_a_file_with_content_is_not_overwritten(trace, capsys, tmp_path, monkeyp
 
 def test_what_stands_for_a_device_may_have_content(trace):
     with trace.open() as stream:
-        _check_out_file(f"/dev/fd/{stream.fileno()}")
+        out_files.check_new_file("--out", f"/dev/fd/{stream.fileno()}")
 
 
 @pytest.mark.slow

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from gcjax.cli.trace import trace_file
+from gcjax import files
+from gcjax.cli.trace import out_files, trace_file
 
 if TYPE_CHECKING:
     from gcjax.protocols import Protocol
@@ -33,8 +34,13 @@ def add(commands: Any) -> None:
     parser.add_argument("--block", metavar="STEPS", type=int, help="steps of a block (default: from their number)")
     parser.add_argument("--bytes", metavar="N", type=float, help="of one gradient, to say what is sent in bytes")
     parser.add_argument(
-        "--top", metavar="N", type=int, help="print the N fastest schemes only, and not what is left out (default: all)"
-    )
+        "--top", metavar="N", type=int,
+        help="show the N fastest schemes only, also in the figure, and not what is left out (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--figure", metavar="FILE",
+        help="write a figure of what the schemes win back, with intervals, new or empty: .png, .pdf or .svg",
+    )  # fmt: skip
     parser.add_argument("--seed", metavar="SEED", type=int, default=0, help="of the bootstraps (default: 0)")
     parser.add_argument("--no-cache", dest="cache", action="store_false", help="compile everything anew")
     parser.set_defaults(command=command, name_of_command="trace advise")
@@ -43,15 +49,12 @@ def add(commands: Any) -> None:
 def command(options: argparse.Namespace) -> None:
     """`gcjax trace advise`: prints the verdict, the table and what it means."""
     from gcjax import tables
-    from gcjax.advice import advise, page
+    from gcjax.advice import advise, page, write_figure
     from gcjax.cli import cached_programs
     from gcjax.progress import bar, console
     from gcjax.wording import counted
 
-    if options.bindings and options.config is None:
-        raise ValueError("--set is for a config. Add --config CONFIG, or leave it out.")
-    if options.top is not None and options.top < 1:
-        raise ValueError(f"--top must be at least 1; got {options.top}.")
+    _check(options)
     trace = trace_file.trace_of_options(options)
     if options.cache:
         cached_programs.use_cache_folder()
@@ -77,8 +80,23 @@ def command(options: argparse.Namespace) -> None:
     console().print(tables.RichTable("", page.heads(advice), rows, left_heads=("Gradient",)))
     for note in [*notes, *filter(None, [why_not_trained])]:
         console().print(note, markup=False)
+    if options.figure is not None:
+        with files.os_errors_as_value_error("--figure must be a file", options.figure):
+            write_figure(advice, options.figure, top=options.top)
+        console().print(f"Figure written to {options.figure}", markup=False, highlight=False, soft_wrap=True)
     if options.json:
         options.result = page.advice_json(advice)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raises a `ValueError` if options do not go together, or the figure could not be written; computes nothing."""
+    if options.bindings and options.config is None:
+        raise ValueError("--set is for a config. Add --config CONFIG, or leave it out.")
+    if options.top is not None and options.top < 1:
+        raise ValueError(f"--top must be at least 1; got {options.top}.")
+    if options.figure is not None:
+        files.check_figure_ending(options.figure, "--figure")
+        out_files.check_new_file("--figure", options.figure)
 
 
 def _schemes_and_study(options: argparse.Namespace) -> tuple[dict[str, Protocol], Study | None, str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gcjax import files
-from gcjax.cli.trace import trace_file
+from gcjax.cli.trace import out_files, trace_file
 
 
 def add(commands: Any) -> None:
@@ -38,7 +38,7 @@ def command(options: argparse.Namespace) -> None:
     from gcjax.stragglers import fit
 
     trace = trace_file.trace_of_options(options)
-    _check_out_file(options.out)
+    out_files.check_new_file("--out", options.out)
     cached_programs.use_cache_folder()
     with bar() as progress:
         fits = fit(trace, held_out=options.held_out, seed=options.seed, progress=progress)
@@ -50,21 +50,3 @@ def command(options: argparse.Namespace) -> None:
         return
     for part in fit_tables.printed_parts(fits):
         console().print(part, highlight=False, soft_wrap=isinstance(part, Text))  # lines to paste stay whole
-
-
-def _check_out_file(file: str | None) -> None:
-    """Raises `ValueError`, before anything is fitted, if the config file has content, is a folder, or would be in none.
-
-    A device or what stands for one, such as /dev/stdout, or an empty file, may be there.
-    """
-    if file is None:
-        return
-    path = Path(file)
-    if path.is_dir():
-        raise ValueError(f"--out must be a file; {file} is a folder.")
-    is_device = path.is_relative_to("/dev") or path.is_relative_to("/proc")
-    if not is_device and path.is_file() and path.stat().st_size > 0:
-        raise ValueError(f"--out must be a new file or an empty one; {file} has content. Choose another one.")
-    folder = Path(file).absolute().parent
-    if not folder.is_dir():
-        raise ValueError(f"--out must be a file in a folder that exists; {folder} does not.")
