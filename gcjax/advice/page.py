@@ -3,12 +3,13 @@
 from typing import Any
 
 from gcjax import tables
+from gcjax.advice import targets
 from gcjax.advice.base import CLASSES, Advice, Estimate, SchemeAdvice
 from gcjax.advice.verdicts import percent_text
 from gcjax.stragglers.traces import departures
 
 HEADS = ("Scheme", "Gradient", "Won back", "s a step", "Regret", "Waiting", "Staleness", "Wasted", "Sent")
-HEAD_OF_TIME_TO_TARGET = "Target after"
+HEAD_OF_TIME_TO_TARGET = "Target after (s)"
 
 
 def heads(advice: Advice) -> tuple[str, ...]:
@@ -35,7 +36,7 @@ def _table_cells(row: SchemeAdvice, advice: Advice) -> list[str]:
         f"{percent_text(row.wasted.value)} %",
         _sent_text(row, advice.gradient_bytes),
     ]
-    return [*cells, _time_to_target_text(row)] if advice.target else cells
+    return [*cells, targets.time_cell(row)] if advice.target else cells
 
 
 def _regret_text(row: SchemeAdvice) -> str:
@@ -53,16 +54,6 @@ def _sent_text(row: SchemeAdvice, gradient_bytes: float | None) -> str:
     if gradient_bytes is None:
         return f"{row.messages.value:.3g}"
     return f"{row.messages.value * gradient_bytes:.3g} B"
-
-
-def _time_to_target_text(row: SchemeAdvice) -> str:
-    """The mean time to the target over seeds, or how many of them reached it (others have inf), if it was trained."""
-    if row.seconds_to_target is None:
-        return "not trained"
-    times_of_reaching_seeds = [seconds for seconds in row.seconds_to_target if seconds < float("inf")]
-    if len(times_of_reaching_seeds) < len(row.seconds_to_target):
-        return f"not reached ({len(times_of_reaching_seeds)} of {len(row.seconds_to_target)} seeds)"
-    return f"{sum(times_of_reaching_seeds) / len(times_of_reaching_seeds):.4g} s"
 
 
 def notes(advice: Advice) -> list[str]:
@@ -91,6 +82,7 @@ def notes(advice: Advice) -> list[str]:
         f"Staleness: in commits, mean (largest). Wasted: computed and in no step, or twice. "
         f"Sent: {message_unit} per worker and step.",
         *(f"{name}: {CLASSES[name]}." for name in classes),
+        *targets.notes(advice),
         *(f"Left out: {name}: {reason}" for name, reason in advice.left_out.items()),
     ]
 
@@ -103,6 +95,7 @@ def markdown(advice: Advice) -> str:
 
 def advice_json(advice: Advice) -> dict[str, Any]:
     """All numbers of the advice, for scripts."""
+    to_target = targets.json_of_schemes(advice)
     return {
         "verdict": advice.verdict,
         "cost": advice.cost._asdict(),
@@ -117,7 +110,7 @@ def advice_json(advice: Advice) -> dict[str, Any]:
         "bootstraps": advice.num_bootstraps,
         "gradient_bytes": advice.gradient_bytes,
         "target": advice.target or None,
-        "schemes": [_json_row(row) for row in advice.schemes],
+        "schemes": [{**_json_row(row), "to_target": to_target.get(row.scheme.label)} for row in advice.schemes],
         "left_out": advice.left_out,
     }
 

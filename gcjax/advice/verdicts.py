@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+from gcjax.advice import targets
 from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Advice, Estimate, SchemeAdvice
+from gcjax.analysis import paired
 from gcjax.protocols import bsp
 from gcjax.wording import text_list
 
@@ -13,13 +15,18 @@ _MAX_TIED = 4  # that are named
 
 
 def verdict(advice: Advice) -> str:
-    """What stragglers cost, what wins most of it back without touching the gradient, and what does otherwise."""
-    cost = f"Stragglers cost {share_text(advice.cost)} of BSP's time"
+    """What stragglers cost, what wins most of it back without touching the gradient, and what does otherwise.
+
+    If schemes were trained, which of these reached the target first.
+    """
+    cost = f"cost {share_text(advice.cost)} of BSP's time"
     if advice.cost.high < LEAST_COST:
-        return f"Nothing to win back: {cost[0].lower()}{cost[1:]}, less than {LEAST_COST:.0%}."
-    if advice.cost.low < LEAST_COST:
-        return f"Cannot tell whether there is anything to win back: {cost[0].lower()}{cost[1:]}."
-    return "\n".join([f"{cost}.", _same_gradient_sentence(advice), _other_gradients_sentence(advice)]).strip()
+        sentences = [f"Nothing to win back: stragglers {cost}, less than {LEAST_COST:.0%}."]
+    elif advice.cost.low < LEAST_COST:
+        sentences = [f"Cannot tell whether there is anything to win back: stragglers {cost}."]
+    else:
+        sentences = [f"Stragglers {cost}.", _same_gradient_sentence(advice), _other_gradients_sentence(advice)]
+    return "\n".join(filter(None, [*sentences, _trained_sentence(advice)]))
 
 
 def _same_gradient_sentence(advice: Advice) -> str:
@@ -54,7 +61,7 @@ def _other_gradients_sentence(advice: Advice) -> str:
         return ""
     sentence = f"With other gradients: {', '.join(best_of_class_texts)}."
     if advice.target:
-        return f"{sentence}\n{_trained_sentence(advice)}"
+        return sentence
     return (
         f"{sentence} Whether these steps are worth as much needs your task with a target: give them (study=, or "
         "--config of a study with study.target)."
@@ -65,17 +72,28 @@ _TRAINED = "Of BSP and the fastest scheme of each kind of gradient, trained on y
 
 
 def _trained_sentence(advice: Advice) -> str:
-    """Which trained scheme reached the target first, by its mean over seeds; inf for a seed that did not."""
-    seconds_and_rows = [
-        (sum(row.seconds_to_target) / len(row.seconds_to_target), row)
-        for row in advice.schemes
-        if row.seconds_to_target
-    ]
-    seconds_and_rows = [(seconds, row) for seconds, row in seconds_and_rows if seconds < float("inf")]
-    if not seconds_and_rows:
+    """Which trained scheme reached the target first, and how much later the others did; empty if none was trained."""
+    trained = targets.trained_schemes(advice)
+    if not trained:
+        return ""
+    first, *others = trained
+    if not first.num_reached:
         return f"{_TRAINED}, none reached {advice.target}."
-    seconds, row = min(seconds_and_rows, key=lambda pair: pair[0])
-    return f"{_TRAINED}, {row.scheme.label} reached {advice.target} first, after {seconds:.4g} s."
+    num_seeds = first.seconds.size
+    how_many = "" if first.num_reached == num_seeds else f" in {first.num_reached} of {num_seeds} seeds"
+    late, fewer = (
+        [scheme for scheme in others if (scheme.num_reached < first.num_reached) == is_in_fewer]
+        for is_in_fewer in (False, True)
+    )
+    interval_text = f", with {paired.INTERVAL_NAME}s" if num_seeds > 1 else ""
+    texts_of_part = {
+        f"later{interval_text}": [targets.later_text(scheme) for scheme in late if scheme.is_later],
+        "not told apart from it": [scheme.row.scheme.label for scheme in late if not scheme.is_later],
+        "in fewer seeds": [f"{scheme.row.scheme.label} ({scheme.num_reached} of {num_seeds})" for scheme in fewer],
+    }
+    parts = [f"{part}: {', '.join(texts)}" for part, texts in texts_of_part.items() if texts]
+    reached = f"{first.row.scheme.label} reached {advice.target} first{how_many}"
+    return "; ".join([f"{_TRAINED}, {reached}, after {targets.seconds_text(first.seconds)}", *parts]) + "."
 
 
 def _indistinguishable_text(rows: Sequence[SchemeAdvice]) -> str:

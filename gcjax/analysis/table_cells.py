@@ -22,15 +22,20 @@ def time_to_target_cell(
       is_stalled: for each seed, whether the run came to a halt.
       has_commits: whether there was a commit for any seed.
     """
-    is_reached = np.isfinite(times)
-    if is_reached.any():
-        how_many = "" if is_reached.all() else f" ({is_reached.sum()} of {is_reached.size} seeds)"
-        return mean_spread_cell(times[is_reached], decimals=decimals_of(times[is_reached].mean())) + how_many
+    if np.isfinite(times).any():
+        return reached_cell(times)
     if not has_commits:
         return "never (no commit)"
     if all(is_stalled):
         return f"never (stopped at t={range_text(end_times)})"
     return f"not reached by t={range_text(end_times)}"
+
+
+def reached_cell(times: np.ndarray) -> str:
+    """The mean and spread of those of float[S] seconds that are finite, one at least, and how many if not all are."""
+    is_reached = np.isfinite(times)
+    how_many = "" if is_reached.all() else f" ({is_reached.sum()} of {is_reached.size} seeds)"
+    return mean_spread_cell(times[is_reached], decimals=decimals_of(times[is_reached].mean())) + how_many
 
 
 def decimals_of(value: float) -> int:

@@ -4,29 +4,12 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from gcjax import files, protocols
-from gcjax.advice import Advice, Estimate, Scheme, SchemeAdvice, write_figure
+from gcjax import files
+from gcjax.advice import write_figure
 from gcjax.advice.base import APPROXIMATE, CLASSES, CODED, EXACT, STALE
+from tests.advice.by_hand import advice_of, scheme_advice
 
-NOTHING = Estimate(0.0, 0.0, 0.0)
 NAN = float("nan")
-
-
-def scheme_advice(name, exactness, won_back, is_best=False):
-    """What is said of a scheme that wins back so much; nothing else is drawn."""
-    return SchemeAdvice(
-        scheme=Scheme(name, "", protocols.bsp()), exactness=exactness, seconds=NOTHING, won_back=Estimate(*won_back),
-        regret=NOTHING, is_best=is_best, is_indistinguishable=False, is_fastest_of_class=False, is_tied_in_class=False,
-        waiting=NOTHING, mean_staleness=NOTHING, max_staleness=0.0, wasted=NOTHING, redundant=NOTHING, messages=NOTHING,
-    )  # fmt: skip
-
-
-def advice_of(*rows):
-    return Advice(
-        verdict="Stragglers cost 50 % [40, 60] of BSP's time.\nMore.", cost=NOTHING, bsp_seconds=NOTHING,
-        median_seconds=NOTHING, schemes=tuple(rows), left_out={}, num_steps=64, num_workers=4, num_filled=0,
-        is_relative=False, block_steps=8, num_bootstraps=20, gradient_bytes=None, bootstraps={}, cost_of_halves=(0, 0),
-    )  # fmt: skip
 
 
 @pytest.fixture

@@ -70,13 +70,21 @@ def test_names_with_brackets_are_printed_as_they_are(job, capsys, monkeypatch, n
 
 
 def test_with_a_target_its_task_is_trained_and_json_says_so(job, capsys):
-    assert advise("--config", "schemes.gin", "--set", "study.target = 0.001", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
+    bindings = ("--set", "study.target = 0.001", "--set", "study.num_seeds = 2")
+    assert advise("--config", "schemes.gin", *bindings, "--json") == 0
+    printed, errors = capsys.readouterr()
+    result = json.loads(printed)
+    assert "come in another order." in " ".join(errors.split()) and "mean ± standard deviation over the seeds" in errors
     assert result["command"] == "trace advise" and result["target"] == "suboptimality <= 0.001"
     rows = {row["name"]: row for row in result["schemes"]}
     assert rows["none waits"]["won_back"]["value"] == pytest.approx(6 / 7, abs=0.01)  # 4 / 3.5 s instead of 2 s
     assert 0 < rows["none waits"]["seconds_to_target"][0] < rows["BSP"]["seconds_to_target"][0]
     assert result["cost_of_halves"] == [0.5, 0.5]
+    first, later = rows["none waits"]["to_target"], rows["BSP"]["to_target"]
+    assert later["seconds_later"] == pytest.approx(later["mean"] - first["mean"]) and first["seconds_later"] is None
+    page = (Path(__file__).parents[2] / "docs" / "running" / "scripts.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith("| `trace advise`"))
+    assert [name for name in (*later, *later["times_as_long"], "to_target") if f"`{name}`" not in line] == []
 
 
 def test_mistakes_are_said_in_words(job, capsys):
