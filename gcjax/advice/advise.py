@@ -27,6 +27,7 @@ from gcjax.study.base import Study
 
 _BASELINE_NAMES = "slowest of each step", "median of each step"
 """In `Advice.bootstraps`, besides the schemes."""
+_SIMULATED_FRACTION = 0.3  # of the whole, before schemes are trained; for the progress bar only
 
 
 def advise(
@@ -89,7 +90,9 @@ def advise(
         _validate.single_number("gradient_bytes", gradient_bytes, finite=True)
     sample = _sample(seconds, num_bootstraps, block_steps, seed)
     all_schemes, left_out = _default_schemes(seconds, sample) if schemes is None else (_given_schemes(schemes), {})
-    results = scheme_results(all_schemes, seconds, sample, progress or silent())
+    progress = progress or silent()
+    simulation_progress = progress if study is None else progress.portion(0, _SIMULATED_FRACTION)
+    results = scheme_results(all_schemes, seconds, sample, simulation_progress)
     baseline = evaluation.baseline(seconds, *sample)
     advice = Advice(
         verdict="",
@@ -111,7 +114,7 @@ def advise(
         departures=departures(trace.compute, trace.steps, trace.workers),
     )
     if study is not None:
-        advice = with_seconds_to_target(advice, seconds, study, progress or silent())
+        advice = with_seconds_to_target(advice, seconds, study, progress.portion(_SIMULATED_FRACTION, 1))
     return advice._replace(verdict=verdicts.verdict(advice))
 
 

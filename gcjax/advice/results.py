@@ -18,7 +18,7 @@ from gcjax.progress import Progress
 from gcjax.study.checks import scheme_name_in_errors
 from gcjax.study.compiled_ahead import compiling_threads
 
-_TRACING_FRACTION = 0.3  # of the whole, before the first result is waited for
+_TRACING_FRACTION = 0.6  # of the whole, before the first result is waited for; nearly all with a short trace
 
 
 class Sample(NamedTuple):

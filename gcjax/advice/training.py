@@ -40,14 +40,15 @@ def with_seconds_to_target(advice: Advice, trace_seconds: np.ndarray, study: Stu
       progress: tells a person how far it is.
     """
     target = study.goal
-    left_out, scheme_rows = dict(advice.left_out), []
-    for row in advice.schemes:
-        if row.is_fastest_of_class or row.scheme.protocol == bsp():
-            try:
-                row = row._replace(seconds_to_target=_seconds_to_target(row, trace_seconds, study, progress))
-            except ValueError as error:
-                left_out[f"{row.scheme.label}, trained"] = str(error)  # and it stays without a time
-        scheme_rows.append(row)
+    left_out, scheme_rows = dict(advice.left_out), list(advice.schemes)
+    indices = [i for i, row in enumerate(scheme_rows) if row.is_fastest_of_class or row.scheme.protocol == bsp()]
+    for num_before, index in enumerate(indices):
+        row, portion = scheme_rows[index], progress.portion(num_before / len(indices), (num_before + 1) / len(indices))
+        try:
+            seconds_to_target = _seconds_to_target(row, trace_seconds, study, portion)
+            scheme_rows[index] = row._replace(seconds_to_target=seconds_to_target)
+        except ValueError as error:
+            left_out[f"{row.scheme.label}, trained"] = str(error)  # and it stays without a time
     sign = ">=" if target.higher_is_better else "<="
     return advice._replace(
         schemes=tuple(scheme_rows), left_out=left_out, target=f"{target.metric} {sign} {target.value:g}"
@@ -62,6 +63,8 @@ def _seconds_to_target(
     The scheme cuts a measured step into `units_per_step` units, each of which takes `unit_share` of its seconds.
     """
     scheme: Scheme = row.scheme
+    label = f"training {scheme.label}"
+    progress.update(label, 0)  # its schedule is compiled and simulated first
     units_per_step, unit_share = batches.units_of_measured_step(scheme, study.num_workers)
     replayed_trace = replay(trace=np.repeat(trace_seconds * unit_share, units_per_step, axis=0), start="recorded")
     single_scheme_study = dataclasses.replace(
@@ -69,5 +72,8 @@ def _seconds_to_target(
     )
     single_scheme_plan = plan(single_scheme_study, {scheme.name: scheme.protocol}, {"trace": Condition(replayed_trace)})
     with tempfile.TemporaryDirectory() as folder:
-        results = run(single_scheme_plan, out=Path(folder), progress=progress)
+        training_progress = progress._replace(
+            update=lambda _, fraction, detail="": progress.update(label, fraction, detail)
+        )
+        results = run(single_scheme_plan, out=Path(folder), progress=training_progress)
     return tuple(float(seconds) for seconds in final_rows(results)["reach"])

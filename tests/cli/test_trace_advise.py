@@ -46,10 +46,18 @@ def advise(*arguments):
     return cli.main(["trace", "advise", "job.csv", "--no-cache", "--bootstraps", "20", *arguments])
 
 
+def shares(errors):
+    """(what is done, the percentage of all that is done then) of each line of the progress."""
+    return [(label, int(share)) for label, share in re.findall(r"^(.*): done in .* s \((\d+)% of all\)$", errors, re.M)]
+
+
 def test_the_schemes_of_a_config_are_compared(job, capsys):
     assert advise("--config", "schemes.gin", "--bytes", "100") == 0
     printed, errors = capsys.readouterr()
-    assert re.fullmatch(r"compiling: done in .* s \(.*\)\nsimulating: done in .* s \(100% of all\)\n", errors)
+    first_line, progress_lines = errors.split("\n", 1)
+    assert first_line == "Compiling the schemes: two to four minutes for all that gcjax has, on two slow cores."
+    assert shares(progress_lines) == [("compiling", 60), ("simulating", 100)]
+    assert re.sub(r"\w+: done in .* s \(\d+% of all\)\n", "", progress_lines) == ""
     assert "Stragglers cost 50 % [50, 50] of BSP's time." in printed
     assert "none waits 86 % [86, 86] (stale)" in printed and "needs your task with a target" in printed
     assert "Nothing was trained: the study of schemes.gin has no target." in printed and "study.target = ..." in printed
@@ -74,6 +82,8 @@ def test_with_a_target_its_task_is_trained_and_json_says_so(job, capsys):
     assert advise("--config", "schemes.gin", *bindings, "--json") == 0
     printed, errors = capsys.readouterr()
     result = json.loads(printed)
+    assert shares(errors) == [("compiling", 18), ("simulating", 30), ("training none waits", 65), ("training BSP", 100)]
+    assert "Then BSP and the fastest of each kind of gradient are trained." in errors.splitlines()[0]
     assert "come in another order." in " ".join(errors.split()) and "mean ± standard deviation over the seeds" in errors
     assert result["command"] == "trace advise" and result["target"] == "suboptimality <= 0.001"
     rows = {row["name"]: row for row in result["schemes"]}
@@ -85,6 +95,18 @@ def test_with_a_target_its_task_is_trained_and_json_says_so(job, capsys):
     page = (Path(__file__).parents[2] / "docs" / "running" / "scripts.md").read_text()
     (line,) = (line for line in page.splitlines() if line.startswith("| `trace advise`"))
     assert [name for name in (*later, *later["times_as_long"], "to_target") if f"`{name}`" not in line] == []
+
+
+def test_the_first_line_says_how_long_it_may_take_before_anything_is_computed(job, capsys, monkeypatch):
+    monkeypatch.setattr("gcjax.cli.cached_programs.use_cache_folder", lambda: None)
+
+    def check_line(*_, **__):
+        line = "Compiling the schemes whose programs are not kept from before: two to four minutes for all"
+        assert capsys.readouterr().err.startswith(line)
+        raise ValueError("that is all")
+
+    monkeypatch.setattr(advice, "advise", check_line)
+    assert cli.main(["trace", "advise", "job.csv"]) == 2
 
 
 def test_mistakes_are_said_in_words(job, capsys):

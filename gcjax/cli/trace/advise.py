@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any
 
 from gcjax import files
@@ -59,6 +60,7 @@ def command(options: argparse.Namespace) -> None:
     if options.cache:
         cached_programs.use_cache_folder()
     schemes, study, why_not_trained = (None, None, "") if options.config is None else _schemes_and_study(options)
+    print(_time_sentence(are_programs_kept=options.cache, is_trained=study is not None), file=sys.stderr, flush=True)
     with bar() as progress:
         advice = advise(
             trace,
@@ -97,6 +99,13 @@ def _check(options: argparse.Namespace) -> None:
     if options.figure is not None:
         files.check_figure_ending(options.figure, "--figure")
         out_files.check_new_file("--figure", options.figure)
+
+
+def _time_sentence(*, are_programs_kept: bool, is_trained: bool) -> str:
+    """How long what comes now may take."""
+    which_schemes = "the schemes whose programs are not kept from before" if are_programs_kept else "the schemes"
+    sentence = f"Compiling {which_schemes}: two to four minutes for all that gcjax has, on two slow cores."
+    return f"{sentence} Then BSP and the fastest of each kind of gradient are trained." if is_trained else sentence
 
 
 def _schemes_and_study(options: argparse.Namespace) -> tuple[dict[str, Protocol], Study | None, str]:
