@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.parameter_server import holdups
+from gcjax.parameter_server.live_run import LiveRun
 from gcjax.parameter_server.message_times import PUSH, REPORT, SIGN, STOP, MessageTimes
-from gcjax.parameter_server.server import LiveRun
 from gcjax.stragglers.absences import Absences, absences
 from gcjax.stragglers.network import Links, Network
 

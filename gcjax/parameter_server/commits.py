@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from gcjax.parameter_server import coded_record, turn_log, wire, written_log
+from gcjax.parameter_server import coded_record, saved_log, turn_log, wire
 from gcjax.parameter_server.coded_rounds import CodedRounds
-from gcjax.parameter_server.recovery import Checkpoints, Parameters, recovered
+from gcjax.parameter_server.recovery import Checkpoints, Parameters, SavedCheckpoints, recovered
+from gcjax.parameter_server.saved_log import RunEnd
 from gcjax.parameter_server.setups import Setup
 from gcjax.parameter_server.turn_log import TurnLog
 from gcjax.parameter_server.updates import Contribution, Updates
-from gcjax.parameter_server.written_log import WrittenLog
+from gcjax.parameter_server.written_log import GO_ON_SECONDS, WrittenLog
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.rules import View
 
@@ -83,7 +84,7 @@ class Commits:
         checkpoint_every: int,
         sync_seconds: float,
     ) -> float:
-        """Goes on with what a folder has, and writes there from now on.
+        """Takes over what a folder has, and writes there from now on.
 
         Args:
           folder: with the log and the checkpoints, or for them.
@@ -93,12 +94,12 @@ class Commits:
           sync_seconds: the first commit this long after the log was forced onto the disk does so again.
 
         Returns:
-          Seconds of the last event in the log; 0 if there is none.
+          Seconds at which the run goes on, after the last event in the log.
 
         Raises:
           ValueError: if the folder is of another setup, or another server writes to it.
         """
-        file, has_code = folder / written_log.FILE_NAME, self.coded_rounds is not None
+        file, has_code = folder / saved_log.FILE_NAME, self.coded_rounds is not None
         self.log = log = WrittenLog(
             file, self._setup.num_workers, fingerprint, view, sync_seconds=sync_seconds, has_code=has_code
         )
@@ -108,12 +109,31 @@ class Commits:
             log.close()  # else it stays locked
             raise
         self._checkpoints.delete_after(self.count)  # of commits that a log which has lost its end does not have
+        self._restore_parameters(self._checkpoints)
+        self._keep_newest_version()
+        return log.last_time + GO_ON_SECONDS
+
+    def _restore_parameters(self, checkpoints: SavedCheckpoints) -> None:
+        """Computes the parameters after the last commit of the log, from a checkpoint if there is one."""
+        log = self.log
         if log.commit_times:
             record = self.schedule(log.commit_times[-1])
-            parameters = recovered(self._setup, self._checkpoints, record, self.parameters, log.memberships)
+            parameters = recovered(self._setup, checkpoints, record, self.parameters, log.memberships)
             self.updates.params, self.updates.opt_state = parameters
-        self._keep_newest_version()
-        return log.last_time
+
+    def go_on(self) -> None:
+        """Goes on with what `recover` has taken over, if it has anything: turns end, and workers leave."""
+        if isinstance(self.log, WrittenLog):
+            self.log.go_on()
+
+    def end_seconds(self, now: float) -> float:
+        """When the run has ended: at `now` seconds, or if nothing has happened since `recover`, as the log says."""
+        log = self.log
+        return log.last_time if isinstance(log, WrittenLog) and log.is_as_read else now
+
+    def write_end(self, end: RunEnd) -> RunEnd:
+        """Writes down how the run has ended, if there is a log; returns it, or what the log says of it already."""
+        return self.log.write_end(end) if isinstance(self.log, WrittenLog) else end
 
     def close(self) -> None:
         """Closes the log, if it is in a folder; afterwards another server may go on with that."""

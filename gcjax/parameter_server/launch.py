@@ -23,8 +23,9 @@ import jax.numpy as jnp
 
 from gcjax import _validate
 from gcjax.parameter_server.limits import Limits
+from gcjax.parameter_server.live_run import LiveRun
 from gcjax.parameter_server.security import NO_SECURITY, Security, check_worker
-from gcjax.parameter_server.server import LiveRun, Server
+from gcjax.parameter_server.server import Server
 from gcjax.parameter_server.setups import Setup
 from gcjax.parameter_server.worker import work
 from gcjax.throttle import Throttle

@@ -28,17 +28,46 @@ class Parameters(NamedTuple):
     opt_state: Any
 
 
-class Checkpoints:
-    """The parameters after some of the commits, in a folder."""
+class SavedCheckpoints:
+    """The parameters after some of the commits, in the folder of a run, which is only read."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder`: of the run; there need be no checkpoints."""
+        from gcjax.engine import checkpoint_files
+
+        self._files, self._folder = checkpoint_files, folder / FOLDER
+
+    @property
+    def commits(self) -> list[int]:
+        """The commits that have a checkpoint, the newest first."""
+        names = [path.name for path in self._folder.iterdir()] if self._folder.is_dir() else []
+        return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+
+    def read(self, commit: int, like: Parameters) -> "Checkpoint | None":
+        """The checkpoint after `commit` commits, in the shapes of `like`; None if there is none, or it is damaged."""
+        if commit not in self.commits:
+            return None
+        folder = self._folder.absolute() / str(commit)
+        try:
+            version_numbers = self._files.read_record(folder).get("versions", [])
+            leaves, structure = jax.tree.flatten((like, [like.params] * len(version_numbers)))
+            shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for x in map(jnp.asarray, leaves)]
+            parameters, versions = jax.tree.unflatten(structure, self._files.read_arrays(folder, shapes))
+        except self._files.DamagedError:
+            return None
+        return Checkpoint(commit, parameters, dict(zip(version_numbers, versions, strict=True)))
+
+
+class Checkpoints(SavedCheckpoints):
+    """The parameters after some of the commits, in a folder, to which more are written."""
 
     def __init__(self, folder: Path, commits_between: int) -> None:
         """`folder`: of the run, made if it is not there; `commits_between`: commits from one checkpoint to the next."""
-        from gcjax.engine import checkpoint_files
-
-        self._files, self._folder, self._commits_between = checkpoint_files, folder / FOLDER, commits_between
+        super().__init__(folder)
+        self._commits_between = commits_between
         with files.os_errors_as_value_error("checkpoints must be a folder", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-        self._manager = checkpoint_files.open_manager(self._folder.absolute(), keep=2)
+        self._manager = self._files.open_manager(self._folder.absolute(), keep=2)
 
     def save(
         self, commit: int, parameters: Parameters, versions: Mapping[int, Any] | None = None, *, is_last: bool = False
@@ -82,20 +111,6 @@ class Checkpoints:
             if checkpoint_commit > commit:
                 self._manager.delete(checkpoint_commit)
 
-    def read(self, commit: int, like: Parameters) -> "Checkpoint | None":
-        """The checkpoint after `commit` commits, in the shapes of `like`; None if there is none, or it is damaged."""
-        if commit not in self.commits:
-            return None
-        folder = self._folder.absolute() / str(commit)
-        try:
-            version_numbers = self._files.read_record(folder).get("versions", [])
-            leaves, structure = jax.tree.flatten((like, [like.params] * len(version_numbers)))
-            shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for x in map(jnp.asarray, leaves)]
-            parameters, versions = jax.tree.unflatten(structure, self._files.read_arrays(folder, shapes))
-        except self._files.DamagedError:
-            return None
-        return Checkpoint(commit, parameters, dict(zip(version_numbers, versions, strict=True)))
-
 
 class Checkpoint(NamedTuple):
     """What is in a checkpoint.
@@ -113,7 +128,7 @@ class Checkpoint(NamedTuple):
 
 def recovered(
     setup: Setup,
-    checkpoints: Checkpoints,
+    checkpoints: SavedCheckpoints,
     schedule: Schedule,
     like: Parameters,
     memberships: Sequence[Membership],
@@ -133,7 +148,8 @@ def recovered(
     """
     num_commits = int(np.isfinite(np.asarray(schedule.time)).sum())
     for commit in checkpoints.commits:
-        checkpoint = checkpoints.read(commit, like)
+        # A server may go on after its log was read.
+        checkpoint = checkpoints.read(commit, like) if commit <= num_commits else None
         if checkpoint is not None and commit == num_commits:
             return checkpoint.parameters
         if checkpoint is not None and _can_go_on_from(setup, checkpoint, schedule):

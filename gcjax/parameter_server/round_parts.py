@@ -8,8 +8,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from gcjax.parameter_server.live_run import LiveRun
 from gcjax.parameter_server.message_times import PUSH, REPORT, STOP, MessageTimes
-from gcjax.parameter_server.server import LiveRun
 from gcjax.protocols.schedule import Schedule
 
 

@@ -9,9 +9,8 @@ import queue
 import threading
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from gcjax import _validate
@@ -20,50 +19,16 @@ from gcjax.parameter_server.clock import EventClock
 from gcjax.parameter_server.commits import Commits
 from gcjax.parameter_server.coordinator import Coordinator
 from gcjax.parameter_server.limits import Limits
+from gcjax.parameter_server.live_run import LiveRun, live_run
 from gcjax.parameter_server.members import Members
-from gcjax.parameter_server.message_times import PUSH, REPORT, SIGN, MessageTimes
+from gcjax.parameter_server.message_times import PUSH, REPORT, SIGN
 from gcjax.parameter_server.online_check import OnlineCheck, ViolationError
+from gcjax.parameter_server.saved_log import RunEnd
 from gcjax.parameter_server.security import NO_SECURITY, Security, check_server
 from gcjax.parameter_server.setups import Setup, check_setup
 from gcjax.parameter_server.transport import Connection, Disconnected, Listener
 from gcjax.parameter_server.wire import Message
 from gcjax.protocols.conformance.memberships import Membership
-from gcjax.protocols.schedule import Schedule
-
-
-class LiveRun(NamedTuple):
-    """What a server returns.
-
-    Attributes:
-      params: the parameters at the end.
-      opt_state: of the server's optimizer.
-      schedule: the record of what happened, as of a simulated run, in seconds since the first worker began.
-      loss: float64[E], the training loss of each commit.
-      memberships: who came and went, in order of time.
-      service_seconds: float64[messages], what the server took for each push.
-      num_refused: calls and messages that were refused.
-      num_late: pushes that came when their turn had been cut off; they are in no commit.
-      check_text: with `Server(..., check=True)`, in words that the run kept to its promise, and up to when; else empty.
-      check_seconds: what that has taken in the server's thread.
-      messages: when each was sent and dealt with; None if nobody has looked.
-      pulls_before_push: whether workers got the parameters between computing and sending (`Rule.pulls_before_push`).
-      computes_while_sending: whether they computed while they sent and received (`Rule.overlaps`).
-    """
-
-    params: Any
-    opt_state: Any
-    schedule: Schedule
-    loss: np.ndarray
-    memberships: tuple[Membership, ...]
-    service_seconds: np.ndarray
-    num_refused: int
-    num_late: int = 0
-    check_text: str = ""
-    check_seconds: float = 0.0
-    messages: MessageTimes | None = None
-    pulls_before_push: bool = False
-    computes_while_sending: bool = False
-
 
 _SEND_TIME_FIELDS = {PUSH: "send_start", REPORT: "unit_end", SIGN: "sent"}
 """By the kind of a message, the entry of its header that says when it was sent."""
@@ -157,13 +122,17 @@ class Server:
         """
         self._is_serving, can_go_on = True, self._has_checkpoints
         try:
+            if not self._is_over():  # else it is the run that the folder has, in which nothing happens any more
+                self._commits.go_on()
             while not self._is_over():
                 self._handle_next_event()
-            end_seconds = self._clock.now()  # telling workers so, and waiting for them to hang up, comes after it
+            # Telling workers so, and waiting for them to hang up, comes after it.
+            end_seconds = self._commits.end_seconds(self._clock.now())
             if self._check is not None:
                 self._check.end(end_seconds)
             can_go_on = False
             self._commits.save(is_last=True)
+            end = self._commits.write_end(self._end_at(end_seconds))
         except ViolationError:
             can_go_on = False
             self._commits.save(is_last=True)
@@ -174,21 +143,18 @@ class Server:
                 self._close_connections()
             else:
                 self.close()
-        log, updates = self._commits.log, self._commits.updates
-        return LiveRun(
-            params=updates.params,
-            opt_state=updates.opt_state,
-            schedule=jax.device_get(self._commits.schedule(max([end_seconds, *log.commit_times[-1:]]))),
-            loss=np.asarray(log.losses),
-            memberships=tuple(log.memberships),
+        return live_run(self.setup, self._commits, end)
+
+    def _end_at(self, seconds: float) -> RunEnd:
+        """The end of the run, at these seconds, with what was counted and measured until then."""
+        return RunEnd(
+            seconds=seconds,
             service_seconds=np.asarray(self._service_seconds),
             num_refused=self._members.num_refused + self._listener.num_refused,
             num_late=self.num_late,
             check_text="" if self._check is None else str(self._check),
             check_seconds=0.0 if self._check is None else self._check.seconds,
             messages=self._coordinator.messages.times(),
-            pulls_before_push=self.setup.rule().pulls_before_push,
-            computes_while_sending=self.setup.rule().overlaps,
         )
 
     @property

@@ -82,6 +82,10 @@ def check_setup(setup: Setup) -> None:
     _validate.rng_key(setup.rng_key)
 
 
+VERSION_NAMES = ("format of messages", "gcjax", "jax")
+"""The names in a fingerprint that say by what it is computed, and not what."""
+
+
 def fingerprint(setup: Setup) -> dict[str, str]:
     """By name, what must be the same at server and worker, as text that a person can compare.
 
@@ -152,12 +156,12 @@ def _digest_of_code(code: GradientCode) -> str:
     return f"{digest_of(code.assignment.chunks)} {digest_of_program(plan)}"
 
 
-def differences(server: dict[str, str], other: dict[str, str], *, where: str = "here") -> str:
+def differences(
+    server: dict[str, str], other: dict[str, str], *, here: str = "at the server", where: str = "here"
+) -> str:
     """A line for each name whose text differs between the server's fingerprint and another one; "" if none does.
 
-    `where` the other one is, in words.
+    `here` is where the server's is, in words, and `where` the other one.
     """
     names = [name for name in {**server, **other} if server.get(name) != other.get(name)]
-    return "\n".join(
-        f"{name}: {server.get(name, 'none')} at the server, {other.get(name, 'none')} {where}" for name in names
-    )
+    return "\n".join(f"{name}: {server.get(name, 'none')} {here}, {other.get(name, 'none')} {where}" for name in names)

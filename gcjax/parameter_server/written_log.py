@@ -21,21 +21,23 @@ import jax
 import numpy as np
 
 from gcjax import files, locks
-from gcjax.parameter_server.setups import differences
-from gcjax.parameter_server.turn_log import Turn, TurnLog
+from gcjax.parameter_server.saved_log import FILE_NAME, RunEnd, SavedLog, complete_lines
+from gcjax.parameter_server.turn_log import Turn
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.simulation.rules import View
 
-FILE_NAME = "events.jsonl"
+GO_ON_SECONDS = 1e-3
+"""So long after the last event in its log a server goes on that is started again."""
 
 
-class WrittenLog(TurnLog):
-    """A `TurnLog` that is in a file, too.
+class WrittenLog(SavedLog):
+    """A `TurnLog` that is in a file, too, and is written there as it grows.
 
     Attributes:
       view: `() -> View`, what the rule knows now; it is written with each commit.
-      last_time: seconds of the last event in the file when it was opened, with what was written at once, the end of
-        turns that were under way; 0 if it was empty.
+      last_time: seconds of the last event in the file when it was opened, and when `go_on` was called; 0 if it was
+        empty.
+      is_as_read: whether the file had something when it was opened, and nothing was written since.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class WrittenLog(TurnLog):
         sync_seconds: float = 1.0,
         has_code: bool = False,
     ) -> None:
-        """Reads what the file has, and goes on at its end.
+        """Reads what the file has; nothing is written before something happens, unless it is empty.
 
         Args:
           file: of the log.
@@ -62,9 +64,8 @@ class WrittenLog(TurnLog):
         Raises:
           ValueError: if the file is of another setup, with the differences, or is no log, or another server writes it.
         """
-        super().__init__(num_workers)
-        self.view, self.last_time, self._has_code = view, 0.0, has_code
-        self._last_commit_view: dict[str, Any] | None = None
+        super().__init__(num_workers, has_code=has_code)
+        self.view, self.is_as_read = view, False
         with files.os_errors_as_value_error("checkpoints must be a folder", file.parent):
             file.parent.mkdir(parents=True, exist_ok=True)
             # Without a buffer: what cannot be written would stay there, and be written later.
@@ -76,19 +77,23 @@ class WrittenLog(TurnLog):
                     f"One server at a time may write to a folder; another one writes to {file.parent}. Wait until it "
                     "has ended, or choose another folder."
                 )
-            self._go_on(file, fingerprint)
+            self._read_or_begin(file, fingerprint)
         except BaseException:
             self._file.close()
             raise
 
-    def _go_on(self, file: Path, fingerprint: dict[str, str]) -> None:
-        """Reads what the file has, which must be of this setup, and ends what was under way; or begins it."""
-        lines = _complete_lines(file)
+    def _read_or_begin(self, file: Path, fingerprint: dict[str, str]) -> None:
+        """Reads what the file has, which must be of this setup; or begins it.
+
+        A last line that is not whole is cut off.
+        """
+        lines = complete_lines(file)
+        num_bytes = sum(len(line) + 1 for line in lines)  # 1: the end of the line
+        if num_bytes < file.stat().st_size:
+            os.truncate(file, num_bytes)
         if lines:
-            _check_first(file, lines[0], fingerprint)
-            for number, line in enumerate(lines[1:], start=2):
-                self._read_line(file, number, line)
-            self._end_uncommitted_turns()
+            self.read(file, lines, fingerprint)
+            self.is_as_read = True
         else:
             self._write({"fingerprint": fingerprint})
 
@@ -120,9 +125,9 @@ class WrittenLog(TurnLog):
 
         Pushes that were in no commit are lost, and do not count.
         """
-        if self._last_commit_view is None:
+        if self.last_commit_view is None:
             return view
-        arrays = _from_json(self._last_commit_view, view)
+        arrays = _from_json(self.last_commit_view, view)
         num_pushed = np.asarray(arrays.clock) - np.asarray(arrays.num_uncommitted)
         return view._replace(
             now=arrays.now, num_commits=arrays.num_commits, clock=jax.numpy.asarray(num_pushed), memory=arrays.memory
@@ -132,10 +137,13 @@ class WrittenLog(TurnLog):
         """Closes the file."""
         self._file.close()
 
-    def _end_uncommitted_turns(self) -> None:
-        """Ends the turns that are in no commit, and puts out all workers, of which none is connected to this server."""
+    def go_on(self) -> None:
+        """Ends the turns that are in no commit, and puts out all workers, of which none is connected to this server.
+
+        To be called before anything else happens; if the file was empty, nothing is written.
+        """
         members = {worker for worker in range(len(self.turns)) if self._takes_part(worker)}
-        now = self.last_time + 1e-3  # seconds, after all that the log has
+        now = self.last_time + GO_ON_SECONDS  # after all that the log has
         for worker, turns in enumerate(self.turns):
             lost_turns = [number for number, turn in enumerate(turns) if self._is_pending(turn)]
             for number in lost_turns:
@@ -150,6 +158,21 @@ class WrittenLog(TurnLog):
         for worker in sorted(members):
             self.add_membership(Membership(now, worker, "left", "the server was started again"))
         self.last_time = now
+
+    def write_end(self, end: RunEnd) -> RunEnd:
+        """Writes down how the run has ended, and forces it onto the disk; returns it.
+
+        If nothing has happened since the file was read, the run has ended as the file says; a check is the new one.
+        """
+        if self.is_as_read and self.end is not None:
+            if not end.check_text:
+                return self.end
+            return self.end._replace(check_text=end.check_text, check_seconds=end.check_seconds)
+        self.end = end
+        self._write({"end": end.as_json()})
+        if math.isfinite(self._sync_seconds):
+            self._sync()
+        return end
 
     def _is_pending(self, turn: Turn) -> bool:
         """Whether a turn is under way, or has arrived, and is in no commit yet; one that is ignored never will be.
@@ -173,7 +196,7 @@ class WrittenLog(TurnLog):
 
     def _write(self, line: dict[str, Any]) -> None:
         """Writes a line of JSON, which the operating system has when this returns; the disk may not."""
-        text = f"{json.dumps(line)}\n".encode()
+        text, self.is_as_read = f"{json.dumps(line)}\n".encode(), False
         try:
             while text:  # the operating system may take a part only
                 text = text[self._file.write(text) :]
@@ -187,90 +210,6 @@ class WrittenLog(TurnLog):
         except OSError as error:
             raise OSError(error.errno, f"{os.strerror(error.errno or 0)}: the log cannot go on", FILE_NAME) from error
         self._last_sync = time.monotonic()
-
-    def _read_line(self, file: Path, line_number: int, text: bytes) -> None:
-        """Does what a line of the log says, a turn, a commit or a membership; `line_number` is for the error."""
-        try:
-            line = json.loads(text)
-            if "turn" in line:
-                worker, index = line["turn"]
-                self._read_turn(worker, index, line["fields"])
-            elif "commit" in line:
-                self._check_next_commit(line["commit"], line["messages"])
-                super().add_commit(line["commit"], line["messages"], line["loss"], line["time"])
-                self._last_commit_view = line["view"]
-                self.last_time = max(self.last_time, line["time"])
-            elif "process" in line:
-                worker, process = line["process"]
-                self.incarnations[worker] = process
-            else:
-                membership = Membership(*line["member"])
-                super().add_membership(membership, line["incarnation"])
-                self.last_time = max(self.last_time, membership.time)
-        except (ValueError, KeyError, TypeError, IndexError):
-            raise ValueError(
-                f"the log {file} must be as it was written; line {line_number} is not. Take another folder, or a copy "
-                "of it."
-            ) from None
-
-    def _check_next_commit(self, commit: int, messages: list[tuple[int, int]]) -> None:
-        """Raises a `ValueError` unless a commit of the log is the next one, of messages that are in none before it."""
-        is_next = commit == len(self.commit_times)
-        if not is_next or any(self.turns[worker][number].commit >= 0 for worker, number in messages):
-            raise ValueError("a line is there twice, or one is not there")
-
-    def _read_turn(self, worker: int, number: int, fields: dict[str, Any]) -> None:
-        """Takes over the worker's turn number `number`, which begins, or new values of its fields."""
-        fields = {name: tuple(value) if name == "unit_ends" else value for name, value in fields.items()}
-        if number == len(self.turns[worker]):
-            turn = Turn(**fields)
-            if turn.version > len(self.commit_times):
-                raise ValueError("the commit that it reads is not there")
-            self.turns[worker].append(turn)
-        else:
-            self.turns[worker][number] = self.turns[worker][number]._replace(**fields)
-        # Seconds; 0 for those that the line does not have, inf for what has not happened. Units end, and are reported,
-        # long before a turn does that lasts until the server stops it.
-        times = [fields.get(name, 0.0) for name in ("begin", "compute_start", "compute_end", "send_start", "arrive")]
-        times += fields.get("unit_ends", ())
-        self.last_time = max(self.last_time, *(time for time in times if math.isfinite(time)))
-
-
-def _complete_lines(file: Path) -> list[bytes]:
-    """The lines of a file, without their ends; none if there is no file.
-
-    A last line that was not written to its end, or is no object in JSON, is cut off the file.
-    """
-    if not file.is_file():
-        return []
-    content = file.read_bytes()
-    complete_part = content[: content.rfind(b"\n") + 1]
-    lines = complete_part.splitlines()
-    if lines and not _is_json_object(lines[-1]):
-        complete_part = complete_part[: len(complete_part) - len(lines.pop()) - 1]  # 1: the end of the line
-    if len(complete_part) < len(content):
-        os.truncate(file, len(complete_part))
-    return lines
-
-
-def _is_json_object(text: bytes) -> bool:
-    """Whether a line is an object in JSON."""
-    try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False
-
-
-def _check_first(file: Path, text: bytes, fingerprint: dict[str, str]) -> None:
-    """Raises an error unless `text`, the first line, is that of a log of a setup with this fingerprint."""
-    logged = json.loads(text).get("fingerprint") if _is_json_object(text) else None
-    if not isinstance(logged, dict):
-        raise ValueError(f"the log {file} must begin with what is trained; it does not. Take another folder.")
-    if difference_lines := differences(fingerprint, logged, where="in the log"):
-        raise ValueError(
-            f"a server must go on with what it began; the log {file} differs in\n{difference_lines}\n"
-            "Take another folder, or the same setup."
-        )
 
 
 def _as_json(view: View) -> dict[str, Any]:

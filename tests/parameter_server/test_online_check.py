@@ -9,8 +9,8 @@ from gcjax import codes, parameter_server, protocols
 from gcjax.codes import assignments
 from gcjax.parameter_server import ViolationError, online_check
 from gcjax.parameter_server.recovery import FOLDER
+from gcjax.parameter_server.saved_log import FILE_NAME
 from gcjax.parameter_server.setups import Setup
-from gcjax.parameter_server.written_log import FILE_NAME
 from gcjax.protocols.conformance.events import events
 from gcjax.protocols.conformance.memberships import events_with_members
 from gcjax.protocols.conformance.trace_validation import Validation, kinds_of

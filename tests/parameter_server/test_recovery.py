@@ -23,9 +23,10 @@ from gcjax.codes import assignments
 from gcjax.parameter_server import flight, recovery
 from gcjax.parameter_server.commits import Commits
 from gcjax.parameter_server.rule_state import first_view
+from gcjax.parameter_server.saved_log import FILE_NAME
 from gcjax.parameter_server.transport import Disconnected
 from gcjax.parameter_server.turn_log import Turn
-from gcjax.parameter_server.written_log import FILE_NAME, WrittenLog
+from gcjax.parameter_server.written_log import WrittenLog
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.structure import check_structure
 from tests.parameter_server import driven
@@ -39,7 +40,9 @@ FINGERPRINT = {"gcjax": "1", "data": "a"}
 
 def written_log(folder, fingerprint=FINGERPRINT):
     rule = PROTOCOLS["bsp"].rule(2)
-    return WrittenLog(folder / FILE_NAME, 2, fingerprint, lambda: first_view(rule, 2))
+    log = WrittenLog(folder / FILE_NAME, 2, fingerprint, lambda: first_view(rule, 2))
+    log.go_on()
+    return log
 
 
 def filled_log(folder):
@@ -167,6 +170,7 @@ def coded(tmp_path, monkeypatch):
         """The server, and these workers."""
         run = Driven("repetition", monkeypatch, min_workers=min_workers)
         run.server._recover(tmp_path, 100, 1.0)
+        run.server._commits.go_on()
         for worker in workers:
             run.join(worker)
         return run

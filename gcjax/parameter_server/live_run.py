@@ -1,0 +1,70 @@
+"""What a server returns.
+
+Letters: W workers, E commits.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gcjax.parameter_server.commits import Commits
+from gcjax.parameter_server.message_times import MessageTimes
+from gcjax.parameter_server.saved_log import RunEnd
+from gcjax.parameter_server.setups import Setup
+from gcjax.protocols.conformance.memberships import Membership
+from gcjax.protocols.schedule import Schedule
+
+
+class LiveRun(NamedTuple):
+    """What a server returns.
+
+    Attributes:
+      params: the parameters at the end.
+      opt_state: of the server's optimizer.
+      schedule: the record of what happened, as of a simulated run, in seconds since the first worker began.
+      loss: float64[E], the training loss of each commit.
+      memberships: who came and went, in order of time.
+      service_seconds: float64[messages], what the server took for each push.
+      num_refused: calls and messages that were refused.
+      num_late: pushes that came when their turn had been cut off; they are in no commit.
+      check_text: with `Server(..., check=True)`, in words that the run kept to its promise, and up to when; else empty.
+      check_seconds: what that has taken in the server's thread.
+      messages: when each was sent and dealt with; None if nobody has looked.
+      pulls_before_push: whether workers got the parameters between computing and sending (`Rule.pulls_before_push`).
+      computes_while_sending: whether they computed while they sent and received (`Rule.overlaps`).
+    """
+
+    params: Any
+    opt_state: Any
+    schedule: Schedule
+    loss: np.ndarray
+    memberships: tuple[Membership, ...]
+    service_seconds: np.ndarray
+    num_refused: int
+    num_late: int = 0
+    check_text: str = ""
+    check_seconds: float = 0.0
+    messages: MessageTimes | None = None
+    pulls_before_push: bool = False
+    computes_while_sending: bool = False
+
+
+def live_run(setup: Setup, commits: Commits, end: RunEnd) -> LiveRun:
+    """The run of a setup with these commits, which has ended so."""
+    log, updates, rule = commits.log, commits.updates, setup.rule()
+    return LiveRun(
+        params=updates.params,
+        opt_state=updates.opt_state,
+        schedule=jax.device_get(commits.schedule(max([end.seconds, *log.commit_times[-1:]]))),
+        loss=np.asarray(log.losses),
+        memberships=tuple(log.memberships),
+        service_seconds=end.service_seconds,
+        num_refused=end.num_refused,
+        num_late=end.num_late,
+        check_text=end.check_text,
+        check_seconds=end.check_seconds,
+        messages=end.messages,
+        pulls_before_push=rule.pulls_before_push,
+        computes_while_sending=rule.overlaps,
+    )
