@@ -3,7 +3,7 @@
 from gcjax.parameter_server.calibration import Calibration, calibration, fitted_links, measured_absences
 from gcjax.parameter_server.launch import Processes, WorkerError, is_restarted, local_run, processes, workers
 from gcjax.parameter_server.limits import Limits
-from gcjax.parameter_server.live_run import LiveRun
+from gcjax.parameter_server.live_run import LiveRun, load_run
 from gcjax.parameter_server.online_check import ViolationError
 from gcjax.parameter_server.prediction import predicted_schedule, predicted_times, sampled_durations, time_errors
 from gcjax.parameter_server.round_parts import RoundParts, round_parts
@@ -32,6 +32,7 @@ __all__ = [
     "calibration",
     "fitted_links",
     "is_restarted",
+    "load_run",
     "local_run",
     "measured_absences",
     "predicted_schedule",

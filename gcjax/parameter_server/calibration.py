@@ -70,8 +70,9 @@ def calibration(run: LiveRun) -> Calibration:
     server is mostly idle says most. Workers may have left and come back: what was cut off is not measured.
 
     Raises:
-      ValueError: if a worker has not pushed at all; or if parameters were exchanged, or workers computed while they
-        sent and received, so that the record does not say how long they have waited for what.
+      ValueError: if a worker has not pushed at all; if the run does not say what the server took for pushes, as one
+        that was loaded before its end; or if parameters were exchanged, or workers computed while they sent and
+        received, so that the record does not say how long they have waited for what.
     """
     _check_one_thing_at_a_time(run)
     schedule, messages = jax.device_get(run.schedule), run.messages or _NO_MESSAGES
@@ -94,7 +95,7 @@ def calibration(run: LiveRun) -> Calibration:
         raise ValueError(
             f"each worker must have pushed once at least; worker {without_push[0]} has not. Let it run longer."
         )
-    service_seconds = float(np.median(run.service_seconds))
+    service_seconds = _median_service_seconds(run)
     # float64[W]
     receive_medians = _medians(receive_seconds, follows_receive) - service_seconds
     durations = np.where(np.isfinite(schedule.finish) & np.isfinite(durations), durations, np.nan)
@@ -193,6 +194,16 @@ def _check_one_thing_at_a_time(run: LiveRun) -> None:
         "a calibration needs a run in which each worker receives parameters, computes and pushes, one after the "
         f"other; in this one {why}. Calibrate by a run of gcjax.protocols.asp() on the same machines."
     )
+
+
+def _median_service_seconds(run: LiveRun) -> float:
+    """The median of what the server took for a push; an error if the run does not say."""
+    if not run.service_seconds.size:
+        raise ValueError(
+            "a run must say what the server took for each push; this one does not. A run that is loaded says so if it "
+            "has ended: this one has not ended, or no push has come since its server was started again."
+        )
+    return float(np.median(run.service_seconds))
 
 
 def _latency(small_messages: MessageTimes, num_workers: int) -> np.ndarray | None:

@@ -13,8 +13,8 @@ import numpy as np
 from gcjax.parameter_server import coded_record, saved_log, turn_log, wire
 from gcjax.parameter_server.coded_rounds import CodedRounds
 from gcjax.parameter_server.recovery import Checkpoints, Parameters, SavedCheckpoints, recovered
-from gcjax.parameter_server.saved_log import RunEnd
-from gcjax.parameter_server.setups import Setup
+from gcjax.parameter_server.saved_log import RunEnd, SavedLog
+from gcjax.parameter_server.setups import VERSION_NAMES, Setup, fingerprint
 from gcjax.parameter_server.turn_log import TurnLog
 from gcjax.parameter_server.updates import Contribution, Updates
 from gcjax.parameter_server.written_log import GO_ON_SECONDS, WrittenLog
@@ -112,6 +112,30 @@ class Commits:
         self._restore_parameters(self._checkpoints)
         self._keep_newest_version()
         return log.last_time + GO_ON_SECONDS
+
+    def load(self, folder: Path) -> RunEnd:
+        """Takes over what a folder has, and leaves that as it is: another server may write there.
+
+        Returns:
+          How the run has ended; if it has not, the last event in the log, and nothing besides.
+
+        Raises:
+          ValueError: if the folder is that of no server, or of another setup.
+        """
+        file = folder / saved_log.FILE_NAME
+        try:
+            lines = saved_log.complete_lines(file)
+        except OSError as error:
+            raise ValueError(
+                f"the folder must be that of a run, Server(..., checkpoints=FOLDER); {file} cannot be read: "
+                f"{error.strerror}."
+            ) from error
+        self.log = log = SavedLog(self._setup.num_workers, has_code=self.coded_rounds is not None)
+        log.read(file, lines, fingerprint(self._setup), ignored_names=VERSION_NAMES, here="here")
+        if log.end is None:
+            log.take_back_unwritten_commit()
+        self._restore_parameters(SavedCheckpoints(folder))
+        return log.end or RunEnd(log.last_time, service_seconds=np.zeros(0))
 
     def _restore_parameters(self, checkpoints: SavedCheckpoints) -> None:
         """Computes the parameters after the last commit of the log, from a checkpoint if there is one."""

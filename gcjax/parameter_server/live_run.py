@@ -1,8 +1,9 @@
-"""What a server returns.
+"""What a server returns, and what is read again from the folder that it has written to.
 
 Letters: W workers, E commits.
 """
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from gcjax.parameter_server.commits import Commits
 from gcjax.parameter_server.message_times import MessageTimes
 from gcjax.parameter_server.saved_log import RunEnd
-from gcjax.parameter_server.setups import Setup
+from gcjax.parameter_server.setups import Setup, check_setup
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 
@@ -68,3 +69,23 @@ def live_run(setup: Setup, commits: Commits, end: RunEnd) -> LiveRun:
         pulls_before_push=rule.pulls_before_push,
         computes_while_sending=rule.overlaps,
     )
+
+
+def load_run(setup: Setup, folder: str | Path) -> LiveRun:
+    """Reads the run that a server has written into a folder, `Server(..., checkpoints=FOLDER)`, without a server.
+
+    A run that has ended is what `Server.run` has returned. One that has not, as its server was killed or is still at
+    it, is read up to the last event in its log; what the log does not have before the end is empty: `service_seconds`,
+    the numbers of what was refused and late, the check, and `messages`. The folder stays as it is. Its `events.jsonl`
+    is enough: without the checkpoints the parameters are computed again.
+
+    Args:
+      setup: the one that the server had. Versions of gcjax and JAX may be others if they compute the same of it.
+      folder: of the run.
+
+    Raises:
+      ValueError: if the folder is that of no run, or of another setup, with the differences; or its log is damaged.
+    """
+    check_setup(setup)
+    commits = Commits(setup)
+    return live_run(setup, commits, commits.load(Path(folder)))
