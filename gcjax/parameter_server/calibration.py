@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax import short_repr
 from gcjax.parameter_server import holdups
 from gcjax.parameter_server.live_run import LiveRun
 from gcjax.parameter_server.message_times import PUSH, REPORT, SIGN, STOP, MessageTimes
@@ -51,6 +52,10 @@ class Calibration(NamedTuple):
     push_seconds: float | None = None
     commit_seconds: float | None = None
     held_up_seconds: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        """The types and shapes of the arrays, and the single numbers."""
+        return short_repr.named_tuple_text(self)
 
     @property
     def network(self) -> Network:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from gcjax import short_repr
 from gcjax.parameter_server.commits import Commits
 from gcjax.parameter_server.message_times import MessageTimes
 from gcjax.parameter_server.saved_log import RunEnd
@@ -49,6 +50,10 @@ class LiveRun(NamedTuple):
     messages: MessageTimes | None = None
     pulls_before_push: bool = False
     computes_while_sending: bool = False
+
+    def __repr__(self) -> str:
+        """The types and shapes of the arrays, who came and went, and the single numbers."""
+        return short_repr.named_tuple_text(self)
 
 
 def live_run(setup: Setup, commits: Commits, end: RunEnd) -> LiveRun:

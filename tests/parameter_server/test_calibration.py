@@ -43,6 +43,15 @@ def test_what_was_put_in_comes_out():
         assert measured.service_seconds == SERVICE
 
 
+def test_what_is_printed_of_a_run_and_its_calibration_has_the_shapes_of_arrays():
+    with jax.enable_x64(True):
+        run, *_ = simulated_run(protocols.asp())
+        text = repr(parameter_server.calibration(run))
+    assert text.startswith("Calibration(\n  durations=float64[60, 3],\n  send_seconds=float64[3],\n")
+    assert f"  service_seconds={SERVICE},\n  latency=None,\n" in text and text.count("\n") == 10
+    assert repr(run).startswith("LiveRun(\n  params=None,") and "schedule=Schedule(time=" in repr(run)
+
+
 def test_a_worker_that_was_suspended_while_it_sent_has_had_a_long_unit():
     with jax.enable_x64(True):
         run, durations, _ = simulated_run(protocols.asp())
