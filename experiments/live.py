@@ -164,7 +164,7 @@ def _stored_or_trained(
         if processes.is_first():
             with files.atomic_write(out / f"{case.file_name}.csv") as trace_file:
                 stragglers.write_trace(trace_file, run.rounds.trace)
-        progress.show(f"{label}: {stragglers.describe(run.rounds.trace).sentence}")
+        progress.show(f"{label}: {runtime.slow_text(runtime.slow_spells(run.rounds.chunk_seconds))}")
         row = _row_of_run(case, run)
         finished_rows.write_row(row_file, row, identity)
     return row

@@ -5,7 +5,6 @@ import functools
 import json
 import os
 import pathlib
-import re
 import signal
 import socket
 import subprocess
@@ -149,6 +148,27 @@ def test_a_stop_lengthens_a_paced_chunk():
     assert seconds == pytest.approx(2.25, abs=0.01)
 
 
+# What is recorded.
+
+
+def test_slow_workers_are_named_with_their_slowdown_and_since_when():
+    rng = np.random.default_rng(0)
+    seconds = rng.uniform(0.95, 1.05, (12, K, W))
+    seconds[5:, :, 2] *= 3
+    seconds[5:, 1:, 2] = NAN
+    seconds[2:7, :, 0] *= 2
+    seconds[9, :, 1] *= 50  # once is no spell
+    seconds[0, :, 3] = NAN
+    first, second = live.slow_spells(seconds)
+    assert (first.worker, first.first_round, first.last_round) == (0, 2, 6)
+    assert (second.worker, second.first_round, second.last_round) == (2, 5, None)
+    assert first.slowdown == pytest.approx(2, rel=0.06) and second.slowdown == pytest.approx(3, rel=0.06)
+    text = live.slow_text([first._replace(slowdown=2.04), second._replace(slowdown=3.0)])
+    assert "worker 0: 2.0 times slower in rounds 2 to 6\n" in text
+    assert "worker 2: 3.0 times slower since round 5" in text
+    assert live.slow_spells(seconds[:, :, 1:2]) == [] and live.slow_text([]) == "slow workers: none"
+
+
 # One process.
 
 
@@ -186,6 +206,14 @@ def test_nothing_is_compiled_after_the_warm_up(rule, monkeypatch):
     )
     assert len(counts) == 4 and counts[0] > 0 and set(counts) == {counts[0]}
     assert (run.rounds.extensions.min() > 0) == (not rule.exact)
+
+
+def test_a_slowdown_is_the_median_of_single_rounds():
+    """Not of the running medians by which spells are found."""
+    seconds = np.ones((7, 1, 3))
+    seconds[:, 0, 0] = [1, 1, 4, 2, 4, 1, 1]
+    (spell,) = live.slow_spells(seconds)
+    assert (spell.first_round, spell.last_round, spell.slowdown) == (2, 4, 4.0)
 
 
 def test_bad_input_is_refused():
@@ -288,7 +316,7 @@ def test_four_processes_with_a_slow_one_keep_their_round_time_and_their_loss(tmp
     bindings = ("live.num_rounds = 20", "live.stop_seconds = 1.0", "live.checkpoint_every = 20")
     command = ["-m", "experiments.live", "--out", str(folder)]
     (printed,) = outputs([start([*command, *(p for b in bindings for p in ("--set", b))])], timeout=900)
-    assert re.search(r"coded, one slow: Critical: worker 1 .* is persistently slow", printed)
+    assert "coded, one slow: slow workers:\n  worker 1: 3.0 times slower since round 0" in printed
     rows = {(row["scheme"], row["scenario"]): row for row in json.loads((folder / "live.json").read_text())}
     for scheme, most in (("coded", 1.3), ("uncoded", 3.3)):
         base = rows[scheme, "nobody slow"]

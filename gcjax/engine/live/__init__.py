@@ -9,6 +9,7 @@ from gcjax.engine.live.deadlines import (
     whole_load,
 )
 from gcjax.engine.live.round_records import CodedRun, Round
+from gcjax.engine.live.slow_workers import SlowSpell, slow_spells, slow_text
 from gcjax.engine.live.training import train
 from gcjax.registry import Entry
 
@@ -25,8 +26,11 @@ __all__ = [
     "DeadlineInputs",
     "DeadlineRule",
     "Round",
+    "SlowSpell",
     "adaptive",
     "fixed",
+    "slow_spells",
+    "slow_text",
     "train",
     "until_decodable",
     "whole_load",
