@@ -56,7 +56,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
 
     def rule_with_commit_on_push(num_workers: int, trigger_worker: jax.Array | int) -> Rule:
         """The eager rule: a push is a commit, of two contributions where it can have steps from before a pull."""
-        rule = _eager_rule(trigger_worker)._replace(overlaps=overlap)
+        rule = _eager_rule(trigger_worker)._replace(overlaps=overlap, splits_by_version=overlap)
         return rule._replace(weight=1.0 / num_workers, num_contributions=max_contributions)
 
     def rule_with_commit_on_slowest(num_workers: int) -> Rule:

@@ -78,7 +78,7 @@ def event_schedule(
         rule = rule_with_room_for_lost_turns(rule, *absences.leave.shape)
     # One commit more, to see whether there was room: `time` is [E + 1].
     turns, time, horizon = _simulated_turns(queue, num_turns or work.num_units, max_commits + 1)
-    max_messages = rule.num_contributions // (2 if rule.overlaps else 1)
+    max_messages = rule.num_contributions // (2 if rule.splits_by_version else 1)
     is_lossy = jnp.isfinite(time[-1]) | (not rule.one_contribution_per_worker and _most_messages(turns) > max_messages)
     if not _validate.is_traced(is_lossy) and bool(is_lossy):
         _raise_no_room(turns, time, max_messages)
@@ -122,7 +122,7 @@ def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: 
         horizon=horizon,
         weight=rule.weight if weight_is_number else 1.0,
         num_contributions=rule.num_contributions,
-        splits_by_version=rule.overlaps,
+        splits_by_version=rule.splits_by_version,
         one_contribution_per_worker=rule.one_contribution_per_worker,
     )
     return record if weight_is_number else with_weights(record, rule.weight)

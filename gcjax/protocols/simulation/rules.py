@@ -154,7 +154,7 @@ class Rule(NamedTuple):
       ready: `(view) -> bool[W]`, who may begin a turn; asked for idle workers only. Everybody if it is not said.
       accepts: `(view, worker) -> bool[]`, whether the message of this worker, which has arrived and is not counted yet,
         counts for a commit; one that does not is ignored, and its worker goes on. Each does if it is not said. It is
-        not for rules that say `one_contribution_per_worker`, `overlaps` or `stop`.
+        not for rules that say `one_contribution_per_worker`, `splits_by_version` or `stop`.
       postpones: `(view, worker) -> int32[]`, how many commits the message of this worker, counted already, lets pass
         before the one that it is in; none if it is not said. It is not for rules that say `takes`, and a server on the
         real clock does not know it.
@@ -172,6 +172,8 @@ class Rule(NamedTuple):
       weight: of a contribution in its commit, a number, or `(staleness int32[..., C], work int32[..., C]) ->
         float[..., C or 1]`, from the commits since it was read and the units in it (0 where there is none).
       num_contributions: C, the most messages that a commit can take.
+      splits_by_version: whether what a message has of the version before the one just read is a contribution of its
+        own; C is then twice the messages.
       one_contribution_per_worker: whether all messages of a worker to a commit are one contribution, for each version
         that they are based on, in the columns w, W + w, ...; C is then W times the versions.
       alarm: `(view) -> float[]` seconds, when to look again, although nothing has happened: `commits` is then asked, if
@@ -185,8 +187,7 @@ class Rule(NamedTuple):
         each worker's turn has begun.
       overlaps: whether workers go on computing while they send and receive: a push has all units that are done when the
         parameters have come (`TurnPlan.first_unit_on_version`), one at least, and the server's `num_units` says
-        nothing. What a push has of the version before the one just read is a contribution of its own; C is then twice
-        the messages, unless the rule says `one_contribution_per_worker`.
+        nothing.
       code_row: `(view) -> int32[W]`, the row of its code that each worker has in a turn that begins now; that of its
         own number if None.
       skips_undone_units: whether the turns after `e` commits begin with unit `e * num_units`: what was not done is
@@ -211,6 +212,7 @@ class Rule(NamedTuple):
     needs_everybody: bool = False
     weight: Any = 1.0
     num_contributions: int = 1
+    splits_by_version: bool = False
     one_contribution_per_worker: bool = False
     alarm: Callable[[View], jax.Array] | None = None
     stop: Callable[[View], jax.Array] | None = None
