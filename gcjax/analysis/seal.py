@@ -63,8 +63,11 @@ def digest_of_run(folder: Path, file: str) -> str:
 
 
 def check_is_run(folder: Path, file: str, digest: str) -> None:
-    """Raises a `ValueError` unless the run in the folder has this digest, as of `digest_of_run`."""
-    if digest_of_run(folder, file) != digest:
+    """Raises a `ValueError` if the run in the folder has another digest, as of `digest_of_run`.
+
+    Of a folder without any digests nobody knows.
+    """
+    if _FILE_DIGESTS in _verified_run_json(folder) and digest_of_run(folder, file) != digest:
         raise _damage_error(folder, "holds another run than the sweep has written there")
 
 

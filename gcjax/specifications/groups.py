@@ -114,10 +114,8 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
     check_num_workers(num_workers)
     # One group of all, two, four, ..., and at last one for each worker.
     num_groups_of_level = [min(2**level, num_workers) for level in range((num_workers - 1).bit_length() + 1)]
-    workers = range(num_workers) if order is None else order
-    groups_of_level = [
-        checked_groups(consecutive_groups(workers, num_groups), num_workers) for num_groups in num_groups_of_level
-    ]
+    (workers,) = checked_groups([range(num_workers) if order is None else order], num_workers)
+    groups_of_level = [consecutive_groups(workers, num_groups) for num_groups in num_groups_of_level]
     levels = np.stack([_lowest_member_of_group(num_workers, groups) for groups in groups_of_level])  # int[levels, W]
     grouping = Grouping(levels, num_local_steps=1)
     return groups_specification(f"progressive_groups({num_workers} workers)", num_workers, grouping)

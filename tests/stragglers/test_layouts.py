@@ -166,6 +166,10 @@ def test_numbers_of_workers_stay_in_a_file(tmp_path):
     [
         (("1", " 1"), ("1",)),
         (("1", "1.0"), ("1", "1.0")),
+        (("01", "02"), ("01", "02")),
+        (("0x10", "0x11"), ("0x10", "0x11")),
+        (("1.5", "2.5"), ("1.5", "2.5")),
+        (("1.0", "2.0"), ("1", "2")),
         (("1.10", "1.1", "1.2"), ("1.1", "1.10", "1.2")),
         (("1e2", "10e1"), ("10e1", "1e2")),
         (("true", "True", "1"), ("1", "True", "true")),
@@ -187,6 +191,10 @@ def test_names_in_csv_of_the_own_layout(tmp_path):
     (tmp_path / "trace.csv").write_text("worker,unit,seconds\n01,0,1.5\n1,0,2.5\n2,0,3.5\n")
     trace = stragglers.read_trace(tmp_path / "trace.csv")
     assert trace.workers == ("01", "1", "2") and trace.compute.tolist() == [[1.5, 2.5, 3.5]]
+    for wrong in ("0.5", "-1.5", "true"):
+        (tmp_path / "trace.csv").write_text(f"worker,unit,seconds\n{wrong},0,1.5\n")
+        with pytest.raises(ValueError, match="the column worker of a trace must hold (whole )?numbers"):
+            stragglers.read_trace(tmp_path / "trace.csv")
 
 
 def test_a_missing_worker_is_refused(tmp_path):

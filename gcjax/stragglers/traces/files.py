@@ -174,9 +174,10 @@ def _read(path: Path, columns: Mapping[str, str] | None, scale: float) -> Trace:
 
 
 def _table_of_csv(data: bytes, columns: Mapping[str, str] | None) -> pa.Table:
-    """The table of a CSV file. Names of workers stay text where they are not the numbers that they can be read as.
+    """The table of a CSV file. Names of workers stay text if they are not whole numbers as these are usually written.
 
-    So 01 and 1 are two workers, and so are 1.1 and 1.10. `columns` as in `read_trace`.
+    So 01, 1.10 and 1e2 do, and are other workers than 1, 1.1 and 100. In the layout of gcjax other numbers are wrong,
+    and are left to be refused, unless two of them would be one worker. `columns` as in `read_trace`.
     """
     table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS)
     name = layouts.worker_column(table.column_names, columns)
@@ -184,15 +185,21 @@ def _table_of_csv(data: bytes, columns: Mapping[str, str] | None) -> pa.Table:
         return table
     as_text = csv.ConvertOptions(column_types={name: pa.string()}, include_columns=[name])
     texts = pc.utf8_trim_whitespace(csv.read_csv(pa.BufferReader(data), _READ_OPTIONS, convert_options=as_text)[name])
-    are_numbers = _are_whole(table[name]) and len(pc.unique(texts)) == len(pc.unique(table[name]))
-    return table if are_numbers else table.set_column(table.column_names.index(name), name, texts)
+    names = pc.unique(texts).to_pylist()
+    if _are_usual_numbers(names):
+        return table
+    would_be_one = len(names) > len(pc.unique(table[name]))
+    if columns is None and not would_be_one and not all(map(str.isdecimal, names)):
+        return table
+    return table.set_column(table.column_names.index(name), name, texts)
 
 
-def _are_whole(column: pa.ChunkedArray) -> bool:
-    """Whether a column has whole numbers only."""
-    if pa.types.is_floating(column.type):
-        return bool(pc.all(pc.equal(column, pc.trunc(column))).as_py())
-    return pa.types.is_integer(column.type)
+def _are_usual_numbers(texts: list[str]) -> bool:
+    """Whether all texts are whole numbers, as they are usually written, and no two of them the same number."""
+    return all(map(_WHOLE_NUMBER.fullmatch, texts)) and len({float(text) for text in texts}) == len(texts)
+
+
+_WHOLE_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.0*)?")  # so long that each is a float64
 
 
 def _with_fractions(array: np.ndarray) -> np.ndarray:
