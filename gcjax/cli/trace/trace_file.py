@@ -21,8 +21,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--columns", metavar="NAMES", type=_column_of_field,
-        help="which column of a table is what, e.g. worker=host,step=iteration,compute=ms; communication= if there is "
-        "one; without it the layouts that are known are tried",
+        help="which column of a table is what, e.g. worker=host,step=iteration,compute=ms (or start=begun,end=done); "
+        "communication= if there is one; without it the layouts that are known are tried",
     )  # fmt: skip
     parser.add_argument(
         "--name", metavar="NAME", default="step",

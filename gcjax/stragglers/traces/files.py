@@ -103,7 +103,8 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
     Args:
       path: a CSV or Parquet file, or an array float[T, W] or int[T, W] in a .npy file.
       columns: the names of the columns that hold "worker" (numbers or text), "step" (whole numbers), "compute", and
-        "communication" if there is one; for a table of a layout that is not known. An array has no names.
+        "communication" if there is one; for a table of a layout that is not known. Instead of "compute" there may be
+        "start" and "end": numbers, or dates with times, of which the difference is in seconds. An array has no names.
       scale: seconds in a unit of the file's times, for example 1e-3 where it has milliseconds.
 
     Returns:
@@ -165,10 +166,11 @@ def _read(path: Path, columns: Mapping[str, str] | None, scale: float) -> Trace:
         return _scaled_trace(base.trace_of_array(array, layout="NumPy"), scale)
     if is_parquet or data.startswith(_PARQUET):
         with source:
-            return _scaled_trace(_trace_of_parquet(path, source, columns), scale)
+            return _scaled_trace(_trace_of_parquet(path, source, columns, scale), scale)
     if layouts.ROWS not in names:
         _warn_if_cut(path, data)
     layout = layouts.layout(str(path), names, columns)
+    layouts.check_scale(str(path), table.schema, columns, scale)
     _check_rows(path, table.num_rows)
     return _scaled_trace(layout.trace_of_parts(str(path), [table.select(layout.columns)]), scale)
 
@@ -207,12 +209,15 @@ def _with_fractions(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64) if array.dtype.kind in "iu" else array
 
 
-def _trace_of_parquet(path: str | Path, file: parquet.ParquetFile, columns: Mapping[str, str] | None) -> Trace:
+def _trace_of_parquet(
+    path: str | Path, file: parquet.ParquetFile, columns: Mapping[str, str] | None, scale: float
+) -> Trace:
     """The trace in a Parquet file, of which only the columns that are needed are read, and some rows at a time.
 
-    Raises `ValueError` as `read_trace` does; `columns` are as there.
+    Raises `ValueError` as `read_trace` does; `columns` and `scale`, by which nothing is multiplied yet, are as there.
     """
     layout = layouts.layout(str(path), file.schema_arrow.names, columns)
+    layouts.check_scale(str(path), file.schema_arrow, columns, scale)
     _check_rows(path, file.metadata.num_rows)
     return layout.trace_of_parts(str(path), _table_parts(path, file, layout.columns))
 

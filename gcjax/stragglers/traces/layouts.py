@@ -13,7 +13,13 @@ import pyarrow as pa
 
 from gcjax.stragglers.traces import base, operations
 from gcjax.stragglers.traces.base import Trace
-from gcjax.stragglers.traces.table_columns import floats, names_and_indices, names_and_indices_of_numbers, whole_numbers
+from gcjax.stragglers.traces.table_columns import (
+    elapsed,
+    floats,
+    names_and_indices,
+    names_and_indices_of_numbers,
+    whole_numbers,
+)
 
 ROWS = "rows"
 """The column that says how many rows the whole file has."""
@@ -80,6 +86,13 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
         'columns={"worker": ..., "step": ..., "compute": ...}, or --columns worker=...,step=...,compute=... If each '
         "column is a worker, name them 0 to W-1, or save them as an array [steps, workers] in a .npy file."
     )
+
+
+def check_scale(path: str, schema: pa.Schema, columns: Mapping[str, str] | None, scale: float) -> None:
+    """Raises `ValueError` if a `scale` other than 1 is given for times that are dates, which have no unit."""
+    name = (columns or {}).get("start")
+    if scale != 1 and name is not None and pa.types.is_timestamp(schema.field(name).type):
+        raise ValueError(f"scale is for numbers; the column {name} of {path} has dates. Leave it out.")
 
 
 def worker_column(names: list[str], columns: Mapping[str, str] | None) -> str | None:
@@ -175,10 +188,11 @@ def _alibaba_trace(path: str, table: pa.Table) -> Trace:
 
 def _check_columns(path: str, names: list[str], columns: Mapping[str, str]) -> None:
     """Raises `ValueError` unless `columns` (what -> name) has all that is needed, and the table has these `names`."""
-    required, optional = {"worker", "step", "compute"}, {COMMUNICATION}
-    if not required <= set(columns) <= required | optional:
+    fields = set(columns) - {COMMUNICATION}
+    if fields not in ({"worker", "step", "compute"}, {"worker", "step", "start", "end"}):
         raise ValueError(
-            f"columns must name worker, step and compute, and {COMMUNICATION} if there is one; got {dict(columns)!r}."
+            f"columns must name worker, step and compute (or start and end), and {COMMUNICATION} if there is one; got "
+            f"{dict(columns)!r}."
         )
     for name in columns.values():
         if name not in names:
@@ -186,10 +200,13 @@ def _check_columns(path: str, names: list[str], columns: Mapping[str, str]) -> N
 
 
 def _named_columns_trace(path: str, table: pa.Table, columns: Mapping[str, str]) -> Trace:
-    """The trace of a table by `columns`: "worker", "step", "compute", maybe "communication" -> name of the column."""
+    """The trace of a table by `columns`, what a column is -> its name, as `read_trace` says."""
     workers, worker_index = names_and_indices(path, table, columns["worker"])
     step = whole_numbers(path, table, columns["step"])
-    compute = floats(path, table, columns["compute"])
+    if "compute" in columns:
+        compute = floats(path, table, columns["compute"])
+    else:
+        compute = elapsed(path, table, columns["start"], columns["end"])
     communication = floats(path, table, columns[COMMUNICATION]) if COMMUNICATION in columns else None
     return base.trace_of_rows("named columns", worker_index, step, compute, communication, workers=workers)
 

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from gcjax.stragglers.traces import base
 
@@ -105,6 +106,31 @@ def floats(path: str, table: pa.Table, name: str, *, num_rows_before: int = 0) -
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         row = next((row for row in range(len(column)) if not _is_number(column.slice(row, 1))), 0)
     _raise_wrong_cell(path, column, name, "numbers", num_rows_before, row)
+
+
+def elapsed(path: str, table: pa.Table, start: str, end: str) -> np.ndarray:
+    """float64[rows]: from the times of one column to those of another, NaN where one of them is missing.
+
+    In the unit of the columns if these hold numbers, and in seconds if they hold dates with times. Raises `ValueError`,
+    with the row, if they hold anything else, or an end is before its start.
+    """
+    starts, ends = table[start], table[end]
+    if pa.types.is_timestamp(starts.type) and pa.types.is_timestamp(ends.type):
+        nanoseconds = pc.subtract(ends, starts).cast(pa.duration("ns")).cast(pa.int64())
+        differences = nanoseconds.cast(pa.float64(), safe=False).to_numpy() / 1e9
+    elif pa.types.is_integer(starts.type) and pa.types.is_integer(ends.type):  # maybe of too many digits for a float64
+        differences = (
+            pc.subtract(ends.cast(pa.int64()), starts.cast(pa.int64())).cast(pa.float64(), safe=False).to_numpy()
+        )
+    else:
+        differences = floats(path, table, end) - floats(path, table, start)
+    is_before = differences < 0  # NaN is not
+    if is_before.any():
+        raise ValueError(
+            f"the column {end} of a trace must not be before {start}; that of {path} is in row "
+            f"{int(is_before.argmax()) + 1}."
+        )
+    return differences
 
 
 def _is_number(cell: pa.ChunkedArray) -> bool:
