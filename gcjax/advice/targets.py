@@ -101,7 +101,8 @@ def notes(advice: Advice) -> list[str]:
     spread_sentence = (
         "Target after: mean ± standard deviation over the seeds that reached it. These have parameters and batches of "
         "their own, and all the times of the trace: ± says nothing of other stretches. Times as long as the first: "
-        f"paired by seeds, with {paired.INTERVAL_NAME}s."
+        f"paired by seeds, with {paired.INTERVAL_NAME}s; the first is chosen by the same seeds, so it looks a little "
+        "better than it is."
         if num_seeds > 1
         else "Target after: of one seed, which says nothing of the spread. Set study.num_seeds."
     )
