@@ -20,9 +20,9 @@ from gcjax.codes.base import has_repeated_chunks
 from gcjax.progress import Progress, silent
 from gcjax.protocols import Protocol, bsp
 from gcjax.protocols.base import code_of_messages
-from gcjax.stragglers.traces.base import Trace, trace_of_array
+from gcjax.stragglers.traces.base import Trace
 from gcjax.stragglers.traces.departures import departures
-from gcjax.stragglers.traces.files import read_trace
+from gcjax.stragglers.traces.files import as_trace
 from gcjax.study.base import Study
 
 _BASELINE_NAMES = "slowest of each step", "median of each step"
@@ -81,7 +81,7 @@ def advise(
       >>> round(advice.cost.value, 3)
       0.333
     """
-    trace = _trace(trace)
+    trace = as_trace(trace)
     seconds, num_filled = blocks.step_seconds(trace)
     num_steps, num_workers = seconds.shape
     if study is not None:
@@ -137,13 +137,6 @@ def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, s
     )
     each_block_once = np.ones((1, len(first_step_of_block)))
     return Sample(first_step_of_block, num_block_steps, np.concatenate([each_block_once, drawn_block_counts]))
-
-
-def _trace(trace: Trace | str | Path | np.ndarray) -> Trace:
-    """The trace itself, or the one in a file or an array float[T, W] of seconds."""
-    if isinstance(trace, Trace):
-        return trace
-    return read_trace(trace) if isinstance(trace, (str, Path)) else trace_of_array(trace)
 
 
 def _default_schemes(seconds: np.ndarray, sample: Sample) -> tuple[list[Scheme], dict[str, str]]:

@@ -123,6 +123,13 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
         return _read(path, columns, scale)
 
 
+def as_trace(trace: str | Path | Trace | np.ndarray) -> Trace:
+    """The trace itself, or that in a file, or of an array float[T, W] of seconds; errors as of `read_trace`."""
+    if isinstance(trace, Trace):
+        return trace
+    return read_trace(trace) if isinstance(trace, (str, Path)) else base.trace_of_array(trace)
+
+
 @contextlib.contextmanager
 def errors_name_file(path: str | Path) -> Iterator[None]:
     """Within this block, a `ValueError` about the trace in a file begins with its path if it does not name it.

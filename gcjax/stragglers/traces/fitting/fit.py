@@ -12,9 +12,9 @@ import jax
 import numpy as np
 
 from gcjax import _validate
-from gcjax.stragglers.traces.base import Trace, check_single_precision, trace_of_array
+from gcjax.stragglers.traces.base import Trace, check_single_precision
 from gcjax.stragglers.traces.departures import departures
-from gcjax.stragglers.traces.files import read_trace
+from gcjax.stragglers.traces.files import as_trace
 from gcjax.stragglers.traces.fitting import (
     bursts,
     failed,
@@ -82,7 +82,7 @@ def fit(
     from gcjax.progress import silent  # here, since it draws and `import gcjax` is to be quick
 
     progress = progress or silent()
-    trace = _as_trace(trace)
+    trace = as_trace(trace)
     check_single_precision(trace.compute)
     seconds = np.where(trace.compute == 0, np.nan, trace.compute)
     num_fitted_steps = _num_fitted_steps(
@@ -130,13 +130,6 @@ def fit(
             statistics_with_failures(held_out_seconds).slow_probability,
         ),
     )
-
-
-def _as_trace(trace: str | Path | Trace | np.ndarray) -> Trace:
-    """The trace in a file, or of an array."""
-    if isinstance(trace, (str, Path)):
-        return read_trace(trace)
-    return trace if isinstance(trace, Trace) else trace_of_array(trace)
 
 
 def _num_fitted_steps(num_steps: int, held_out_share: float) -> int:
