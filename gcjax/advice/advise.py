@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from gcjax import _validate
+from gcjax._generators import generator_of_seed
 from gcjax.advice import blocks, evaluation, verdicts
-from gcjax.advice.base import CLASS_OF, Advice, Scheme, SchemeAdvice
+from gcjax.advice.base import CLASS_OF, Advice, Estimate, Scheme, SchemeAdvice
 from gcjax.advice.batches import batches_of_blocks
 from gcjax.advice.evaluation import Baseline
 from gcjax.advice.results import Result, Sample, scheme_results
@@ -27,6 +28,8 @@ from gcjax.study.base import Study
 
 _BASELINE_NAMES = "slowest of each step", "median of each step"
 """In `Advice.bootstraps`, besides the schemes."""
+_NO_DIFFERENCE = 1e-3
+"""Of the seconds per step: schemes are tied if the interval of the regret contains 0, or a smaller difference."""
 _SIMULATED_FRACTION = 0.3  # of the whole, before schemes are trained; for the progress bar only
 
 
@@ -130,10 +133,9 @@ def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, s
         "block_steps", num_block_steps, minimum=1, maximum=blocks.longest_block_steps(num_steps),
         hint=f"Intervals need {blocks.MIN_BLOCKS_OF_TRACE} blocks of the trace at least.",
     )  # fmt: skip
-    seed = _validate.integer("seed", seed, maximum=None)
     first_step_of_block = blocks.first_steps(num_steps, num_block_steps)
     drawn_block_counts = blocks.drawn_block_counts(
-        np.random.default_rng(seed), num_bootstraps, len(first_step_of_block), num_steps, num_block_steps
+        generator_of_seed(seed), num_bootstraps, len(first_step_of_block), num_steps, num_block_steps
     )
     each_block_once = np.ones((1, len(first_step_of_block)))
     return Sample(first_step_of_block, num_block_steps, np.concatenate([each_block_once, drawn_block_counts]))
@@ -195,16 +197,17 @@ def _scheme_advice(result: Result, baseline: Baseline, *, best: Result, best_of_
     `result.ratios`: on the trace and each bootstrap, of which an estimate is the first and the interval of the others.
     """
     seconds_per_step, estimate = result.ratios.seconds_per_step, evaluation.estimate  # float64[1 + bootstraps]
+    regret = _regret(result, best)
     return SchemeAdvice(
         scheme=result.scheme,
         exactness=result.exactness,
         seconds=estimate(seconds_per_step),
         won_back=estimate(evaluation.won_back(seconds_per_step, baseline)),
-        regret=estimate(seconds_per_step / best.ratios.seconds_per_step - 1),
+        regret=regret,
         is_best=result is best,
-        is_indistinguishable=_is_tied(result, best),
+        is_indistinguishable=regret.low <= _NO_DIFFERENCE,
         is_fastest_of_class=result is best_of_class,
-        is_tied_in_class=_is_tied(result, best_of_class),
+        is_tied_in_class=_regret(result, best_of_class).low <= _NO_DIFFERENCE,
         waiting=estimate(result.ratios.waiting),
         mean_staleness=estimate(result.ratios.mean_staleness),
         max_staleness=result.max_staleness,
@@ -220,14 +223,6 @@ def _has_units_of_blocks(protocol: Protocol) -> bool:
     return code is not None and bool(has_repeated_chunks(code.assignment).any())
 
 
-_NO_DIFFERENCE = 1e-3
-"""Of the seconds per step: smaller differences count as none."""
-
-
-def _is_tied(result: Result, best: Result) -> bool:
-    """Whether the paired interval of the regret contains 0, or a difference that is none.
-
-    The regret is the share by which seconds per step are above those of `best`.
-    """
-    regret = evaluation.estimate(result.ratios.seconds_per_step / best.ratios.seconds_per_step - 1)
-    return regret.low <= _NO_DIFFERENCE
+def _regret(result: Result, best: Result) -> Estimate:
+    """The share by which seconds per step are above those of `best`, paired by bootstraps."""
+    return evaluation.estimate(result.ratios.seconds_per_step / best.ratios.seconds_per_step - 1)
