@@ -5,7 +5,7 @@ from typing import Any
 from gcjax import tables
 from gcjax.advice import targets
 from gcjax.advice.base import CLASSES, Advice, Estimate, SchemeAdvice
-from gcjax.advice.verdicts import percent_text
+from gcjax.advice.verdicts import percent_text, share_text
 from gcjax.stragglers.traces import departures
 
 HEADS = ("Scheme", "Gradient", "Won back", "s a step", "Regret", "Waiting", "Staleness", "Wasted", "Sent")
@@ -28,7 +28,7 @@ def _table_cells(row: SchemeAdvice, advice: Advice) -> list[str]:
     cells = [
         f"**{name}**" if row.is_best else name,
         row.exactness,
-        f"{percent_text(row.won_back.value)} % [{percent_text(row.won_back.low)}, {percent_text(row.won_back.high)}]",
+        share_text(row.won_back),
         f"{row.seconds.value:.4g}",
         _regret_text(row),
         f"{percent_text(row.waiting.value)} %",
@@ -43,9 +43,7 @@ def _regret_text(row: SchemeAdvice) -> str:
     """The regret, or that the scheme is the best or, on a line of its own, that it cannot be told from the best."""
     if row.is_best:
         return "best"
-    regret_text = (
-        f"{percent_text(row.regret.value)} % [{percent_text(row.regret.low)}, {percent_text(row.regret.high)}]"
-    )
+    regret_text = share_text(row.regret)
     return f"indistinguishable,\n{regret_text}" if row.is_indistinguishable else regret_text
 
 
