@@ -135,8 +135,12 @@ def _programs_by(
     """
     task, data = study.task._replace(data=None), study.task.data
     arguments = training, task, data, inputs, schedule, seconds
-    _check_states_fit(scheme, len(inputs.durations), *arguments)
     shapes = _begin_program().eval_shape(*arguments)  # of the runs, with their schedules
+    memory.check_fits(  # `engine.run` checks one run only: it does not know of the others, which are there at once
+        f"the states and evaluations of {len(inputs.durations)} runs of '{scheme}', conditions and trials times seeds",
+        memory.bytes_of_arrays(shapes),
+        "Take fewer of these, fewer workers or evaluations, or a smaller model.",
+    )
     # The runs have the parameters. Of the number of evaluations only the type counts here.
     traced_advance = _advance_runs.trace(
         training, task, data, inputs._replace(params=None), shapes.unscheduled, shapes.schedule, jnp.int32(0)
@@ -247,19 +251,6 @@ def _begin_runs(
         return engine.run(task._replace(data=data), **arguments, resume=engine.Resume(num_evals=0))
 
     return jax.vmap(initial_run)(inputs, schedule)
-
-
-def _check_states_fit(scheme: str, num_runs: int, *arguments: Any) -> None:
-    """Raises a `ValueError` if the states of all runs of a scheme, which are there at once, do not fit into memory.
-
-    The arguments are those of `_begin_runs`. `engine.run` checks one run only: it does not know of the others.
-    """
-    shapes = _begin_program().eval_shape(*arguments)
-    memory.check_fits(
-        f"the states and evaluations of {num_runs} runs of '{scheme}', conditions and trials times seeds",
-        memory.bytes_of_arrays(shapes),
-        "Take fewer of these, fewer workers or evaluations, or a smaller model.",
-    )
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
