@@ -230,10 +230,10 @@ def as_hashable(value: Any) -> Hashable:
         text_in_which_nan_equals_itself = repr(value)  # and 0.0 differs from -0.0
         return type(value), text_in_which_nan_equals_itself
     if _is_of_dataclass(value):
-        return type(value), tuple(
-            as_hashable(getattr(value, field.name)) for field in _fields_of_frozen_dataclass(value)
-        )
-    if isinstance(value, (*_IMMUTABLE_TYPES, PureFunction)) or inspect.isroutine(value):
+        fields = _fields_of(value)
+        if fields is not None:
+            return type(value), tuple(map(as_hashable, fields.values()))
+    elif isinstance(value, (*_IMMUTABLE_TYPES, PureFunction)) or inspect.isroutine(value):
         return type(value), value
     raise TypeError(f"a {type(value).__name__} may change")
 
@@ -252,10 +252,3 @@ def _array_as_hashable(value: Any) -> Hashable:
     is_weak = isinstance(value, jax.Array) and value.weak_type  # its type gives way to that of another operand
     dtype_and_byte_order = array.dtype.name, array.dtype.str
     return type(value).__name__, *dtype_and_byte_order, is_weak, array.shape, array.tobytes()
-
-
-def _fields_of_frozen_dataclass(value: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """The fields of a dataclass's instance; a `TypeError` if the dataclass is not frozen."""
-    if not value.__dataclass_params__.frozen:
-        raise TypeError(f"a {type(value).__name__} may change")
-    return dataclasses.fields(value)
