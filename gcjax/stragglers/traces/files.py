@@ -150,8 +150,8 @@ def _read(path: Path, columns: Mapping[str, str] | None, scale: float) -> Trace:
         with open(path, "rb") as file:
             can_seek = file.seekable()
             data = file.read(len(_PARQUET) if can_seek else -1)  # a pipe can be read once
-        is_parquet = can_seek and data == _PARQUET
-        if can_seek and not is_parquet:
+        is_read_in_parts = can_seek and data == _PARQUET
+        if can_seek and not is_read_in_parts:
             data = pa.input_stream(os.fspath(path)).read()
         if data.startswith(_GZIP):
             data = gzip.decompress(data)
@@ -159,11 +159,11 @@ def _read(path: Path, columns: Mapping[str, str] | None, scale: float) -> Trace:
             raise ValueError("it is empty")
         if data.startswith(_OTHERS):
             raise ValueError("it is an Arrow or a zip file (.feather, .npz, .xlsx); save it as one of these")
-        is_array = data.startswith(b"\x93NUMPY")
+        is_array, is_parquet = data.startswith(b"\x93NUMPY"), data.startswith(_PARQUET)
         if is_array:
             array = _with_fractions(np.load(io.BytesIO(data), allow_pickle=False))
-        elif is_parquet or data.startswith(_PARQUET):
-            source = parquet.ParquetFile(os.fspath(path) if is_parquet else pa.BufferReader(data))
+        elif is_parquet:
+            source = parquet.ParquetFile(os.fspath(path) if is_read_in_parts else pa.BufferReader(data))
         else:
             table = _table_of_csv(data, columns)
             names = table.column_names  # refuses text that is not UTF-8
@@ -171,15 +171,16 @@ def _read(path: Path, columns: Mapping[str, str] | None, scale: float) -> Trace:
         if columns is not None:
             raise ValueError(f"columns must name those of a table; {path} is an array, whose columns are the workers.")
         return _scaled_trace(base.trace_of_array(array, layout="NumPy"), scale)
-    if is_parquet or data.startswith(_PARQUET):
+    if is_parquet:
         with source:
-            return _scaled_trace(_trace_of_parquet(path, source, columns, scale), scale)
-    if layouts.ROWS not in names:
-        _warn_if_cut(path, data)
-    layout = layouts.layout(str(path), names, columns)
-    layouts.check_scale(str(path), table.schema, columns, scale)
-    _check_rows(path, table.num_rows)
-    return _scaled_trace(layout.trace_of_parts(str(path), [table.select(layout.columns)]), scale)
+            layout = _layout(path, source.schema_arrow, source.metadata.num_rows, columns, scale)
+            trace = layout.trace_of_parts(str(path), _table_parts(path, source, layout.columns))
+    else:
+        if layouts.ROWS not in names:
+            _warn_if_cut(path, data)
+        layout = _layout(path, table.schema, table.num_rows, columns, scale)
+        trace = layout.trace_of_parts(str(path), [table.select(layout.columns)])
+    return _scaled_trace(trace, scale)
 
 
 def _table_of_csv(data: bytes, columns: Mapping[str, str] | None) -> pa.Table:
@@ -216,17 +217,15 @@ def _with_fractions(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64) if array.dtype.kind in "iu" else array
 
 
-def _trace_of_parquet(
-    path: str | Path, file: parquet.ParquetFile, columns: Mapping[str, str] | None, scale: float
-) -> Trace:
-    """The trace in a Parquet file, of which only the columns that are needed are read, and some rows at a time.
-
-    Raises `ValueError` as `read_trace` does; `columns` and `scale`, by which nothing is multiplied yet, are as there.
-    """
-    layout = layouts.layout(str(path), file.schema_arrow.names, columns)
-    layouts.check_scale(str(path), file.schema_arrow, columns, scale)
-    _check_rows(path, file.metadata.num_rows)
-    return layout.trace_of_parts(str(path), _table_parts(path, file, layout.columns))
+def _layout(
+    path: Path, schema: pa.Schema, num_rows: int, columns: Mapping[str, str] | None, scale: float
+) -> layouts.Layout:
+    """The layout of a table with these columns; a `ValueError` if it has none, or no rows, or takes no `scale`."""
+    layout = layouts.layout(str(path), schema.names, columns)
+    layouts.check_scale(str(path), schema, columns, scale)
+    if not num_rows:
+        raise ValueError(f"A trace must have rows; {path} has none.")
+    return layout
 
 
 def _table_parts(path: str | Path, file: parquet.ParquetFile, columns: list[str]) -> Iterator[pa.Table]:
@@ -238,12 +237,6 @@ def _table_parts(path: str | Path, file: parquet.ParquetFile, columns: list[str]
             yield pa.Table.from_batches([batch])
         if num_rows != file.metadata.num_rows:
             raise ValueError(f"it has {num_rows} rows and says {file.metadata.num_rows}")
-
-
-def _check_rows(path: str | Path, num_rows: int) -> None:
-    """Raises `ValueError` if there are no rows."""
-    if not num_rows:
-        raise ValueError(f"A trace must have rows; {path} has none.")
 
 
 @contextlib.contextmanager
