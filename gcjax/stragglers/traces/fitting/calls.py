@@ -15,22 +15,12 @@ from gcjax.stragglers.markov import markov
 _DIGITS = 9  # of a number in a config file: at least as many as float32 has
 
 _FACTORIES: dict[str, Callable[..., StragglerModel]] = {
-    "bimodal": bimodal,
-    "bursty": bursty,
-    "constant": constant,
-    "delayed": delayed,
-    "exponential": exponential,
-    "failed_count": failed_count,
-    "failed_probability": failed_probability,
-    "failed_workers": failed_workers,
-    "lognormal": lognormal,
-    "markov": markov,
-    "pareto": pareto,
-    "scaled": scaled,
-    "shifted_exponential": shifted_exponential,
-    "weibull": weibull,
-    "worker_speeds": worker_speeds,
-}
+    factory.__name__: factory
+    for factory in (
+        bimodal, bursty, constant, delayed, exponential, failed_count, failed_probability, failed_workers, lognormal,
+        markov, pareto, scaled, shifted_exponential, weibull, worker_speeds,
+    )
+}  # fmt: skip
 
 _GIN_NAMES = {"constant": "stragglers.constant"}
 """What config files call a factory of whose name there is another."""
