@@ -25,8 +25,9 @@ class TrainedScheme(NamedTuple):
     Attributes:
       row: what is said of it.
       seconds: float[S] to the target, inf for a seed that did not reach it.
-      seconds_later: than the first, the mean over seeds that both reached it in; NaN if there is none, 0 for the first.
-      times_as_long: as the first, paired by seeds; None with fewer than 2, or for the first.
+      seconds_later: than the first, the mean over seeds that both reached it in, after 0 s; NaN if there is none, 0 for
+        the first.
+      times_as_long: as the first, over the same seeds; None with fewer than 2, or for the first.
     """
 
     row: SchemeAdvice
@@ -52,21 +53,11 @@ def trained_schemes(advice: Advice) -> list[TrainedScheme]:
     if not rows_and_seconds:
         return []
     (first_row, first_seconds), *others = rows_and_seconds
-    return [
-        TrainedScheme(first_row, first_seconds, 0.0, None),
-        *(
-            TrainedScheme(
-                row, seconds, _mean_difference(first_seconds, seconds), paired.times_as_long(first_seconds, seconds)
-            )
-            for row, seconds in others
-        ),
-    ]
-
-
-def _mean_difference(first_seconds: np.ndarray, seconds: np.ndarray) -> float:
-    """By how much the second of two float[S] is above the first, the mean where both are finite; NaN if none are."""
-    is_reached = np.isfinite(first_seconds) & np.isfinite(seconds)
-    return float((seconds[is_reached] - first_seconds[is_reached]).mean()) if is_reached.any() else float("nan")
+    trained = [TrainedScheme(first_row, first_seconds, 0.0, None)]
+    for row, seconds in others:
+        difference = paired.pair(first_seconds, seconds)
+        trained.append(TrainedScheme(row, seconds, difference.seconds_later, difference.ratio))
+    return trained
 
 
 def time_cell(row: SchemeAdvice) -> str:

@@ -144,8 +144,8 @@ def _numbers_of_difference(entry: Entry, reference: Entry | None) -> dict[str, A
         return dict.fromkeys(names, math.nan)
     difference = paired.pair(reference.times, entry.times)
     ratio = difference.ratio
-    ratios = [math.nan] * 3 if ratio is None else [ratio.mean, ratio.low, ratio.high]
-    return dict(zip(names, [difference.num_pairs, difference.seconds_later, *ratios], strict=True))
+    numbers = [math.nan] * 4 if ratio is None else [difference.seconds_later, ratio.mean, ratio.low, ratio.high]
+    return dict(zip(names, [difference.num_pairs, *numbers], strict=True))
 
 
 def _difference_cells(entry: Entry, reference: Entry | None) -> tuple[str, str]:

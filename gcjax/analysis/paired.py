@@ -49,7 +49,7 @@ class Difference(NamedTuple):
 
     Attributes:
       num_pairs: the seeds that count.
-      seconds_later: the mean of the differences in virtual seconds; NaN with fewer than 2 seeds.
+      seconds_later: the mean of the differences in virtual seconds; NaN without a seed.
       ratio: the geometric mean of the ratios, and its interval; None with fewer than 2 seeds.
     """
 
@@ -171,9 +171,8 @@ def row(scheme: str, reference_times: np.ndarray, times: np.ndarray) -> PairedRo
 def pair(reference_times: np.ndarray, times: np.ndarray) -> Difference:
     """How much longer one scheme takes than the reference; arguments as of `times_as_long`."""
     counts = is_comparable(reference_times, times)
-    ratio = times_as_long(reference_times, times)
-    seconds_later = float("nan") if ratio is None else float((times[counts] - reference_times[counts]).mean())
-    return Difference(int(counts.sum()), seconds_later, ratio)
+    seconds_later = float((times[counts] - reference_times[counts]).mean()) if counts.any() else float("nan")
+    return Difference(int(counts.sum()), seconds_later, times_as_long(reference_times, times))
 
 
 def _rows(reach_times: dict[str, np.ndarray]) -> Iterator[PairedRow]:
