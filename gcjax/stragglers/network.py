@@ -3,7 +3,6 @@
 Letters: W workers.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,12 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate, memory
+from gcjax.stragglers.iid import Parameter
 from gcjax.stragglers.transfers import shared_arrivals
 
 Seconds = float | jax.Array
-
-WorkerValues = float | jax.Array | Sequence[float]
-"""A number, or one for each worker; config files know these as tuples."""
 
 
 class Network(NamedTuple):
@@ -135,7 +132,7 @@ class Network(NamedTuple):
         return self.fragments
 
     def _arrivals(
-        self, ready: jax.Array, size: WorkerValues, link_seconds: WorkerValues, server_seconds: Seconds | None
+        self, ready: jax.Array, size: Parameter, link_seconds: Parameter, server_seconds: Seconds | None
     ) -> jax.Array:
         """float[W]: when messages arrive that the workers begin to send at `ready float[W]`.
 
@@ -225,9 +222,9 @@ class Links(NamedTuple):
 
 
 def constant_network(
-    latency: WorkerValues = 0.0,
-    upload: WorkerValues = 0.0,
-    download: WorkerValues = 0.0,
+    latency: Parameter = 0.0,
+    upload: Parameter = 0.0,
+    download: Parameter = 0.0,
     server: float | None = None,
     service: float | None = None,
     servers: Network | None = None,
@@ -254,9 +251,9 @@ def constant_network(
 
 def links(
     *,
-    latency: WorkerValues = 0.0,
-    upload: WorkerValues = np.inf,
-    download: WorkerValues = np.inf,
+    latency: Parameter = 0.0,
+    upload: Parameter = np.inf,
+    download: Parameter = np.inf,
     server: float = np.inf,
     servers: Links | Network | None = None,
 ) -> Links:
