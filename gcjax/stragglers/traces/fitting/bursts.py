@@ -75,9 +75,8 @@ def log_probability(is_slow: np.ndarray, burst_parameters: BurstParameters) -> n
     That of who begins a burst in a step is of all workers together: each has an equal part of it.
     """
     num_workers = is_slow.shape[1]
-    log_probability_of_steps = _log_probability_of_begun_bursts(
-        burst_history(is_slow, burst_parameters.window), burst_parameters, num_workers
-    )
+    history = burst_history(is_slow, burst_parameters.window)
+    log_probability_of_steps = _log_probability_of_begun_bursts(history, burst_parameters, num_workers)
     equal_parts = log_probability_of_steps[:, None] / num_workers
     return equal_parts + _log_probability_of_lengths(is_slow, burst_parameters)
 
@@ -135,13 +134,11 @@ def _log_probability_of_begun_bursts(
     from scipy.stats import binom
 
     num_able, num_places = num_workers - history.num_in_window, burst_parameters.max_slow - history.num_in_window
-    num_begun = history.num_begun  # int64[T], as the two above
+    num_begun, probability = history.num_begun, burst_parameters.probability  # the first int64[T], as the two above
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_if_unbounded = num_begun * np.log(burst_parameters.probability) + (num_able - num_begun) * np.log1p(
-            -burst_parameters.probability
-        )
+        log_if_unbounded = num_begun * np.log(probability) + (num_able - num_begun) * np.log1p(-probability)
         log_num_sets = gammaln(num_able + 1) - gammaln(num_begun + 1) - gammaln(num_able - num_begun + 1)
-        log_at_least_as_many = binom.logsf(num_places - 1, num_able, burst_parameters.probability)  # not all may be let
+        log_at_least_as_many = binom.logsf(num_places - 1, num_able, probability)  # not all may be let
         log_if_at_bound = log_at_least_as_many - log_num_sets
         log_if_possible = np.where(num_begun < num_places, log_if_unbounded, log_if_at_bound)
     is_impossible = history.is_impossible | (num_begun > num_places) | (num_begun > num_able)
@@ -200,11 +197,8 @@ def _likelihood_and_burst(
 
     def loss(probability: float) -> float:
         """Minus the log-likelihood of who begins a burst in all steps, if all who may want to with this probability."""
-        return -float(
-            _log_probability_of_begun_bursts(
-                history, burst_parameters._replace(probability=probability), num_workers
-            ).sum()
-        )
+        with_probability = burst_parameters._replace(probability=probability)
+        return -float(_log_probability_of_begun_bursts(history, with_probability, num_workers).sum())
 
     optimum = minimize_scalar(loss, bounds=(1e-9, 1 - 1e-9), method="bounded", options={"xatol": 1e-9})
     return -float(optimum.fun), burst_parameters._replace(probability=float(optimum.x))

@@ -49,21 +49,16 @@ def state_probabilities(log_density_fast: np.ndarray, log_density_slow: np.ndarr
 
     The logarithms are NaN where nothing was measured; the probabilities are not.
     """
-    return StateProbabilities(
-        *(
-            np.asarray(probabilities, np.float64)
-            for probabilities in _forward_and_backward(
-                _log_ratio(log_density_fast, log_density_slow), *_chain_probabilities(chain)
-            )
-        )
-    )
+    log_ratio = _log_ratio(log_density_fast, log_density_slow)
+    probabilities = _forward_and_backward(log_ratio, *_chain_probabilities(chain))
+    return StateProbabilities(*(np.asarray(array, np.float64) for array in probabilities))
 
 
 def slow_given_past(log_density_fast: np.ndarray, log_density_slow: np.ndarray, chain: Chain) -> np.ndarray:
     """float64[T, W]: P(slow | all steps before), by the logarithms float64[T, W] of both densities of each time."""
-    return np.asarray(
-        _forward(_log_ratio(log_density_fast, log_density_slow), *_chain_probabilities(chain))[0], np.float64
-    )
+    log_ratio = _log_ratio(log_density_fast, log_density_slow)
+    given_past, _ = _forward(log_ratio, *_chain_probabilities(chain))
+    return np.asarray(given_past, np.float64)
 
 
 def mixture_log_density(

@@ -182,12 +182,5 @@ def log_densities(kind: ModelKind, parameters: Parameters, seconds: np.ndarray) 
 def _mean_log_likelihood(kind: ModelKind, parameters: Parameters, seconds: np.ndarray) -> float:
     """The mean log-likelihood of a measured time, in nats, given all earlier ones of its worker."""
     log_density_fast, log_density_slow = log_densities(kind, parameters, seconds)
-    return float(
-        np.nanmean(
-            mixture_log_density(
-                log_density_fast,
-                log_density_slow,
-                slow_given_past(log_density_fast, log_density_slow, parameters.chain),
-            )
-        )
-    )
+    slow_probability = slow_given_past(log_density_fast, log_density_slow, parameters.chain)
+    return float(np.nanmean(mixture_log_density(log_density_fast, log_density_slow, slow_probability)))
