@@ -55,9 +55,8 @@ class RichTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """What rich calls to print the table: its title, its parts one below the other, its caption."""
         if self.title:
-            yield Text(
-                self.title, style="italic"
-            )  # not the title of a rich table, which is broken at the table's width
+            # Not the title of a rich table, which is broken at the table's width.
+            yield Text(self.title, style="italic")
         for number_above, columns in enumerate(self.columns_of_parts(options.max_width)):
             if number_above > 0:
                 yield Text()

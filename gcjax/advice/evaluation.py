@@ -85,9 +85,8 @@ def ratios(sums: BlockSums, block_counts: np.ndarray, num_workers: int) -> Ratio
             seconds_per_step=total.seconds / total.effective_steps,
             waiting=1 - total.computing_seconds / (total.seconds * num_workers),
             mean_staleness=total.staleness_sum / total.contributions,
-            wasted=np.maximum(
-                1 - total.used_units / total.computed_units, 0
-            ),  # what is under way where blocks are cut is not exact
+            # Not below 0: what is under way where blocks are cut is not exact.
+            wasted=np.maximum(1 - total.used_units / total.computed_units, 0),
             redundant=(total.contributed_units - total.used_units) / total.computed_units,
             messages=total.messages / num_workers / total.effective_steps,
         )

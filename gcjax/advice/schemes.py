@@ -117,7 +117,7 @@ def _synchronous_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
 def _asynchronous_rows(inputs: SchemeInputs) -> Iterator[SchemeRow]:
     """(name, setting, maker) of schemes whose gradients can be stale.
 
-    Run-ins are steps of the trace before each block, so many that workers are as far apart as in the middle of a run.
+    Warm-ups are steps of the trace before each block, so many that workers are as far apart as in the middle of a run.
     """
     num_workers = inputs.num_workers
     num_sampled, num_groups = min(3, num_workers - 1), max(2, round(math.sqrt(num_workers)))

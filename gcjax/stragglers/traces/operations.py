@@ -22,8 +22,10 @@ _COMMUNICATING = (
     r"(?i)(^nccl|(send|recv|reduce|reduce[-_]?scatter|gather|broadcast|barrier|all[-_]?to[-_]?all)"
     r"([-_](start|done))?\s*$)"
 )
-"""How the names of operations end that communicate, maybe with start or done behind it, in large or small letters; or
-they begin with nccl."""
+"""Names of operations that communicate: they begin with nccl, or end so, maybe with start or done behind it.
+
+Large letters are as small ones.
+"""
 _NUM_KINDS = 2
 """Of operations: computing, 0, and communicating, 1."""
 _MAX_CELLS_PER_ROW = 4

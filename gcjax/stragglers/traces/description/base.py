@@ -20,6 +20,8 @@ from gcjax.stragglers.traces.description.statistics import Statistics, statistic
 from gcjax.stragglers.traces.description.step_times import step_times
 from gcjax.stragglers.traces.description.verdict import Verdict, verdict
 
+_MOST_SECONDS = 1e150  # whose squares can still be added up
+
 
 class Change(NamedTuple):
     """A step from which on a worker is slower or faster than it was.
@@ -91,9 +93,6 @@ class Description(NamedTuple):
     reading: Reading
     reading_sentences: tuple[str, ...]
     is_relative: bool
-
-
-_MOST_SECONDS = 1e150
 
 
 def _check_can_be_added_up(trace: Trace) -> None:

@@ -121,11 +121,8 @@ def _serial_correlation(log_ratios: np.ndarray) -> float:
     deviations = _deviation_from_column_mean(log_ratios)
     previous_deviations, next_deviations = deviations[:-1][is_pair], deviations[1:][is_pair]
     norm = np.sqrt((previous_deviations**2).sum() * (next_deviations**2).sum())
-    return (
-        float((previous_deviations * next_deviations).sum() / norm)
-        if norm > 1e-12 * max(1, previous_deviations.size)
-        else np.nan
-    )
+    varies = norm > 1e-12 * max(1, previous_deviations.size)  # more than by rounding
+    return float((previous_deviations * next_deviations).sum() / norm) if varies else np.nan
 
 
 def _deviation_from_column_mean(values: np.ndarray) -> np.ndarray:
