@@ -65,12 +65,16 @@ def are_together(spells: Sequence[Spell], workers: Sequence[int], steps: np.ndar
       workers: some of them; one alone is not together with anybody.
       steps: int64[T], the numbers of the steps.
     """
-    is_slow = np.zeros((len(workers), len(steps)), bool)
-    for is_slow_of_worker, worker in zip(is_slow, workers, strict=True):
-        for spell in spells:
-            if spell.worker == worker:
-                is_slow_of_worker |= (steps >= spell.first_step) & (steps <= spell.last_step)
+    is_slow = np.array([are_in_spells(steps, [spell for spell in spells if spell.worker == w]) for w in workers])
     return len(workers) > 1 and bool(2 * is_slow.all(axis=0).sum() >= is_slow.any(axis=0).sum())
+
+
+def are_in_spells(steps: np.ndarray, spells: Sequence[Spell]) -> np.ndarray:
+    """bool[T]: whether each of the steps, by its number int64[T], is in one of the spells."""
+    is_in_spell = np.zeros(len(steps), bool)
+    for spell in spells:
+        is_in_spell |= (steps >= spell.first_step) & (steps <= spell.last_step)
+    return is_in_spell
 
 
 def _spells_of_worker(worker: int, levels: Sequence[Level], steps: np.ndarray) -> list[Spell]:

@@ -6,15 +6,13 @@ and waiting, which is that of a worker that waits for nobody.
 Letters: T steps, W workers.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from gcjax.stragglers.traces.description.decomposition import Decomposition
 from gcjax.stragglers.traces.description.slowdown import seconds_without_delays_of
-from gcjax.stragglers.traces.description.spells import Spell
+from gcjax.stragglers.traces.description.spells import Spell, are_in_spells
 from gcjax.stragglers.traces.description.step_times import StepTimes
 
 WARNING, CRITICAL = 0.1, 0.2
@@ -84,10 +82,7 @@ def _verdict_on_workers(kind: str, workers: Sequence[int], times: StepTimes, spe
     """
     own_spells = [spell for spell in spells if spell.worker in set(workers)]
     if any(spell.is_slow_to_end for spell in own_spells):
-        is_slow_step = np.zeros(len(times.steps), bool)
-        for spell in own_spells:
-            is_slow_step |= (times.steps >= spell.first_step) & (times.steps <= spell.last_step)
-        times = times.of_steps(is_slow_step)  # what counts is what it costs while it lasts
+        times = times.of_steps(are_in_spells(times.steps, own_spells))  # what counts is what it costs while it lasts
     return _verdict_with_cost(kind, tuple(workers), _seconds_saved(times, workers), times)
 
 
@@ -125,11 +120,9 @@ def _workers_most_delayed_first(spells: Sequence[Spell]) -> list[int]:
 
     The excess is a count of medians: what the level of a spell is above 1, times its steps.
     """
-    excess_of_worker: dict[int, float] = {}
+    excess_of_worker: defaultdict[int, float] = defaultdict(float)
     for spell in spells:
-        excess_of_worker[spell.worker] = (
-            excess_of_worker.get(spell.worker, 0.0) + (spell.mean_ratio - 1) * spell.num_steps
-        )
+        excess_of_worker[spell.worker] += (spell.mean_ratio - 1) * spell.num_steps
     return sorted(excess_of_worker, key=lambda worker: (-excess_of_worker[worker], worker))
 
 
