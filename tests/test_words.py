@@ -153,9 +153,9 @@ def test_a_read_only_output_folder(gcjax, tmp_path):
 
 @pytest.mark.parametrize("wrap", [stragglers.worker_speeds, lambda m: stragglers.scaled(m, factor=2.0)])
 def test_a_wrong_model_in_python(wrap):
-    with pytest.raises(ValueError, match="model must be a StragglerModel; got 3. Make one as"):
+    with pytest.raises(ValueError, match="model must be a StragglerModel, for example .*; got 3"):
         wrap(3)
-    with pytest.raises(ValueError, match="model must be a StragglerModel; got 3. Make one as"):
+    with pytest.raises(ValueError, match="model must be a StragglerModel, for example .*; got 3"):
         stragglers.failed_count(3, count=1)
 
 

@@ -66,9 +66,7 @@ def sample_durations(model: StragglerModel, rng_key: jax.Array, num_units: int, 
 
 def check_model(value: Any) -> None:
     """Raises `ValueError` for anything but a straggler model."""
-    if not isinstance(value, StragglerModel):
-        hint = " Was the factory called?" if callable(value) else " Make one as gcjax.stragglers.exponential()."
-        raise ValueError(f"model must be a StragglerModel; got {value!r:.200}.{hint}")
+    _validate.instance("model", value, StragglerModel, "gcjax.stragglers.exponential()")
 
 
 def per_worker(name: str, value: Any, num_workers: int, dtype: Any = None) -> jax.Array:

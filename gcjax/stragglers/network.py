@@ -162,8 +162,7 @@ def validated_between_servers(servers: Any) -> Network:
       ValueError: if it is no network, or has a link that groups share, a time of service or servers of its own, or a
         value is negative, NaN or infinite.
     """
-    if not isinstance(servers, Network):
-        raise ValueError(f"servers must be a Network; got {servers!r}. Use gcjax.stragglers.constant_network(...).")
+    _validate.instance("servers", servers, Network, "gcjax.stragglers.constant_network(latency=0.1)")
     if servers.servers is not None:
         raise ValueError(f"servers must be one network, without servers of its own; got servers={servers.servers!r}.")
     check_own_links(servers)

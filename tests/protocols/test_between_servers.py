@@ -145,7 +145,10 @@ def test_bandwidths_become_seconds():
 D = np.ones((4, 3), np.float32)
 GROUPS = [[0, 1], [2]]
 BAD = {
-    "no network": (lambda: constant_network(servers=0.5), "servers must be a Network; got 0.5. Use .*constant_network"),
+    "no network": (
+        lambda: constant_network(servers=0.5),
+        "servers must be a Network, for .*constant_network.*; got 0.5",
+    ),
     "no links": (lambda: links(servers=0.5), "servers must be Links or a Network; got 0.5. Use .*links"),
     "servers of servers": (
         lambda: constant_network(servers=Network(servers=Network())),
