@@ -83,7 +83,7 @@ def grouped(
       ValueError: if not every worker is in one group, or groups with codes are too many, too few, or of several rounds.
     """
     check_num_workers(num_workers)
-    workers_of_group = checked_groups(groups, num_workers)
+    workers_of_group = workers_of_groups(groups, num_workers)
     name = f"grouped({num_workers} workers, {len(workers_of_group)} groups, {num_local_steps} steps)"
     levels = _lowest_member_of_group(num_workers, workers_of_group)[None]
     if not decodable:
@@ -114,7 +114,7 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
     check_num_workers(num_workers)
     # One group of all, two, four, ..., and at last one for each worker.
     num_groups_of_level = [min(2**level, num_workers) for level in range((num_workers - 1).bit_length() + 1)]
-    (workers,) = checked_groups([range(num_workers) if order is None else order], num_workers)
+    (workers,) = workers_of_groups([range(num_workers) if order is None else order], num_workers)
     groups_of_level = [consecutive_groups(workers, num_groups) for num_groups in num_groups_of_level]
     levels = np.stack([_lowest_member_of_group(num_workers, groups) for groups in groups_of_level])  # int[levels, W]
     grouping = Grouping(levels, num_local_steps=1)
@@ -157,7 +157,7 @@ def consecutive_groups(workers: Sequence[int], num_groups: int) -> tuple[tuple[i
     return tuple(tuple(workers[begin:end]) for begin, end in itertools.pairwise(group_bounds))
 
 
-def checked_groups(groups: int | Sequence[Sequence[int]], num_workers: int) -> tuple[tuple[int, ...], ...]:
+def workers_of_groups(groups: int | Sequence[Sequence[int]], num_workers: int) -> tuple[tuple[int, ...], ...]:
     """The workers of each group, or of so many of neighbours; a `ValueError` unless every worker is in exactly one."""
     if isinstance(groups, (int, np.integer)):
         num_groups = _validate.integer("groups", groups, minimum=1, maximum=num_workers)

@@ -16,7 +16,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import COMMIT, UNIT, Event
-from gcjax.specifications.groups import checked_groups
+from gcjax.specifications.groups import workers_of_groups
 from gcjax.specifications.rounds import adds_one_unit, begin_action
 from gcjax.wording import counted
 
@@ -67,7 +67,7 @@ def halos(
     check_num_workers(num_workers)
     num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
     num_contributions = _validate.integer("num_contributions", num_contributions, minimum=1)
-    group_of = {w: number for number, group in enumerate(checked_groups(groups, num_workers)) for w in group}
+    group_of = {w: number for number, group in enumerate(workers_of_groups(groups, num_workers)) for w in group}
     program = _Program(tuple(group_of[w] for w in range(num_workers)), num_local_steps, num_contributions, dynamic)
     zero, zero_per_group = zeros(num_workers), zeros(program.num_groups)
     remaining_units_at_begin = "remaining_units", program.remaining_units_at_begin
