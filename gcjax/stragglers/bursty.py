@@ -3,7 +3,6 @@
 Letters: W workers. The paper's window W is called `window` here.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -45,17 +44,6 @@ class _State(NamedTuple):
     window: jax.Array
     max_slow: jax.Array
     period: jax.Array
-
-
-@dataclasses.dataclass(frozen=True)
-class _Bursty:
-    """The sample function of all bursts."""
-
-    def __call__(self, state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
-        """Seconds float[W] of the next unit; a round of `period` units begins with a draw of who is slow."""
-        state = jax.lax.cond(state.unit % state.period == 0, _next_round, lambda state, key: state, state, rng_key)
-        seconds = state.base_seconds * jnp.where(state.is_slow, state.slowdown, 1)
-        return seconds, state._replace(unit=state.unit + 1)
 
 
 @comparable
@@ -113,7 +101,14 @@ def bursty(
             **{name: jnp.asarray(value, jnp.int32) for name, value in counts.items()},
         )
 
-    return StragglerModel(init, _Bursty())
+    return StragglerModel(init, _next_unit)
+
+
+def _next_unit(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
+    """Seconds float[W] of the next unit; a round of `period` units begins with a draw of who is slow."""
+    state = jax.lax.cond(state.unit % state.period == 0, _next_round, lambda state, key: state, state, rng_key)
+    seconds = state.base_seconds * jnp.where(state.is_slow, state.slowdown, 1)
+    return seconds, state._replace(unit=state.unit + 1)
 
 
 def _next_round(state: _State, rng_key: jax.Array) -> _State:
