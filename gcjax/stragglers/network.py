@@ -17,10 +17,11 @@ Seconds = float | jax.Array
 
 
 class Network(NamedTuple):
-    """Time between a worker and the server; each entry but `server` and `service` a number or f32[W], one a worker.
+    """Time between a worker and the server.
 
-    A message of the size of a full gradient (or of all parameters) is the unit of size. The default network is
-    instantaneous. `Links` makes one of bandwidths in bytes a second.
+    `latency`, `upload`, `download` and `server_upload` are each a number, or f32[W], one a worker. A message of the
+    size of a full gradient (or of all parameters) is the unit of size. The default network is instantaneous. `Links`
+    makes one of bandwidths in bytes a second.
 
     Attributes:
       latency: seconds before a message of any size arrives, besides the transfer.

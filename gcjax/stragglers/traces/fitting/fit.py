@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gcjax.progress import Progress
 
 _MIN_STEPS = 8  # in each part
-_MAX_MODELS = 16  # of one sort
+_MAX_MODELS = 20  # of one sort
 
 
 def fit(
@@ -46,13 +46,13 @@ def fit(
 ) -> Fits:
     """Fits all straggler models to the first steps of a trace, and ranks them on the last ones.
 
-    Each model is fitted by maximum likelihood. `markov` has hidden states, with fast units of each of the four families
-    (exponential, shifted exponential, Pareto, Weibull); its likelihood is that of the forward algorithm on each worker,
-    found by expectation maximisation on the last fitted steps, up to 40,000 times (or 100 steps). It is fitted a second
-    time with independent states: what is between the two is what persistence explains. `scaled` gives each worker a
-    factor, `delayed` each a delay. Where workers fail (inf), the likeliest model of failures is around each model of
-    times. A slow unit of the other models takes one time, so that they have no density; `bimodal`, `bursty`, and
-    `markov` with such times, are fitted to who is slow when, and ranked among themselves.
+    Each model is fitted by maximum likelihood. `markov` has hidden states, with fast units of each of the five families
+    (exponential, shifted exponential, log-normal, Pareto, Weibull); its likelihood is that of the forward algorithm on
+    each worker, found by expectation maximisation on the last fitted steps, up to 40,000 times (or 100 steps). It is
+    fitted a second time with independent states: what is between the two is what persistence explains. `scaled` gives
+    each worker a factor, `delayed` each a delay. Where workers fail (inf), the likeliest model of failures is around
+    each model of times. A slow unit of the other models takes one time, so that they have no density; `bimodal`,
+    `bursty`, and `markov` with such times, are fitted to who is slow when, and ranked among themselves.
 
     A score is the mean log-likelihood of a held-out time, given all steps before it. So that no single time that a
     model holds to be impossible decides, each gives 1 / (n + 1) of its probability to a background with heavy tails,
