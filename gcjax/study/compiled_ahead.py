@@ -4,9 +4,10 @@ What is compiled is the same as without, and so is every result.
 """
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 _NUM_THREADS = 2  # beside the one that traces: training a scheme takes two programs
@@ -24,9 +25,5 @@ def compiling_threads(name: str) -> Iterator[Executor]:
 
 def one_ahead(items: Iterable[_T]) -> Iterator[_T]:
     """The items, in order, each of which is made before the one in front of it is given."""
-    iterator = iter(items)
-    for item in iterator:
-        for next_item in iterator:  # all that are left, so that the outer loop has this one turn only
-            yield item
-            item = next_item
-        yield item
+    end: list[Any] = [None]  # what is behind the last one, which is not given
+    return (item for item, _ in itertools.pairwise(itertools.chain(items, end)))
