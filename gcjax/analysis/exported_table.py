@@ -56,7 +56,7 @@ def columns(sweep: Sweep, *, against: str | None = None) -> Columns:
         )
     ]
     numbers = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    index_of_combination = {each.folder: index for index, each in enumerate(sweep.combinations)}
+    index_of_combination = {combination.folder: index for index, combination in enumerate(sweep.combinations)}
     indices = [index_of_combination[entry.combination.folder] for entry in entries]
     values = {
         f"{name} (parameter)" if name in numbers else name: column[indices]
@@ -109,7 +109,7 @@ def _reference_names(sweep: Sweep, against: str | None) -> list[str]:
     references = sweep_summary.references(sweep, against)
     if against is not None:
         return [against] * len(references)
-    return [sweep_summary.reference_name(each, sweep) if each is not None else "" for each in references]
+    return [sweep_summary.reference_name(reference, sweep) if reference is not None else "" for reference in references]
 
 
 def _numbers_of_scheme(entry: Entry) -> dict[str, Any]:

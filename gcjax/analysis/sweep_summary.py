@@ -84,7 +84,9 @@ def heads(sweep: Sweep) -> list[str]:
 
 def rows(sweep: Sweep) -> list[tuple[str, ...]]:
     """The cells of each combination and scheme: the values, and the cells as of a comparison."""
-    return [(*each.values, *row) for each in sweep.combinations for row in summary.rows(each.results)]
+    return [
+        (*combination.values, *row) for combination in sweep.combinations for row in summary.rows(combination.results)
+    ]
 
 
 def table(sweep: Sweep, title: str = "All combinations") -> RichTable:
@@ -178,7 +180,7 @@ def _num_key_columns(sweep: Sweep) -> int:
 
 def _common_heads(sweep: Sweep) -> SummaryRow:
     """The heads of the summary of all combinations, which do not name what differs between them."""
-    first_heads, *other_heads = dict.fromkeys(summary.heads(each.results) for each in sweep.combinations)
+    first_heads, *other_heads = dict.fromkeys(summary.heads(combination.results) for combination in sweep.combinations)
     if not other_heads:
         return first_heads
     return first_heads._replace(time_to_target="Time to the target (s)", final_value="Final value")

@@ -48,11 +48,11 @@ def facts(sweep: Sweep, folder: Path) -> dict[str, Any]:
     """What the `run.json` of a sweep says, by which `load_sweep` finds its combinations in `folder` and knows them."""
     combinations = [
         {
-            "folder": each.folder,
-            "values": list(each.values),
-            _RUN_DIGEST: seal.digest_of_run(folder / each.folder, store.METRICS_FILE),
+            "folder": combination.folder,
+            "values": list(combination.values),
+            _RUN_DIGEST: seal.digest_of_run(folder / combination.folder, store.METRICS_FILE),
         }
-        for each in sweep.combinations
+        for combination in sweep.combinations
     ]
     return {_PARAMETERS: list(sweep.parameters), _COMBINATIONS: combinations}
 
@@ -86,11 +86,12 @@ def load_sweep(path: str | Path) -> Sweep:
     rebuilt_files = (store.SUMMARY_FILE, store.PAGE_FILE)
     run_facts = seal.read(folder, needed_files=(store.SWEEP_FILE,), rebuilt_files=rebuilt_files)
     combinations = []
-    for each in run_facts[_COMBINATIONS]:
-        results = store.load(folder / each["folder"])
-        if _RUN_DIGEST in each:
-            seal.check_is_run(folder / each["folder"], store.METRICS_FILE, each[_RUN_DIGEST])
-        combinations.append(Combination(each["folder"], tuple(each["values"]), results))
+    for facts_of_combination in run_facts[_COMBINATIONS]:
+        name = facts_of_combination["folder"]
+        results = store.load(folder / name)
+        if _RUN_DIGEST in facts_of_combination:
+            seal.check_is_run(folder / name, store.METRICS_FILE, facts_of_combination[_RUN_DIGEST])
+        combinations.append(Combination(name, tuple(facts_of_combination["values"]), results))
     return Sweep(tuple(run_facts[_PARAMETERS]), tuple(combinations))
 
 
@@ -114,7 +115,7 @@ def load_any(folder: Path) -> Results | Sweep | None:
 def parameter_columns(sweep: Sweep) -> Columns:
     """Parameter -> [combinations], its values: numbers if all of them are, otherwise texts."""
     return {
-        name: as_numbers([each.values[index] for each in sweep.combinations])
+        name: as_numbers([combination.values[index] for combination in sweep.combinations])
         for index, name in enumerate(sweep.parameters)
     }
 

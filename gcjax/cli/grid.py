@@ -54,7 +54,7 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
     _check_folder_names([folder_name(combination) for combination in grid])
     sweep_folders.write_or_check_identity(out, _sweep_identity(path, bindings, over, grid[0]))
     parameters = tuple(binding.partition(" = ")[0] for binding in grid[0])
-    found = []
+    run_combinations = []
     for index, combination in enumerate(grid):
         config.load(path, [*bindings, *combination])
         combination_progress = _combination_progress(progress, ", ".join(combination), index, len(grid))
@@ -66,8 +66,8 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
             sweep_folders.remove_identity_if_nothing_was_run(out)
             raise
         values = tuple(binding.partition(" = ")[2] for binding in combination)
-        found.append(sweeps.Combination(folder, values, results))
-    sweep = sweeps.Sweep(parameters, tuple(found))
+        run_combinations.append(sweeps.Combination(folder, values, results))
+    sweep = sweeps.Sweep(parameters, tuple(run_combinations))
     files.write_table(out / store.SWEEP_FILE, _seed_table(sweep))
     files.write_text(out / store.SUMMARY_FILE, sweep_summary.markdown(sweep))
     seal.write(out, sweeps.facts(sweep, out))
@@ -192,7 +192,7 @@ def _combination_progress(sweep_progress: Progress, combination: str, index: int
 def _seed_table(sweep: Sweep) -> Columns:
     """A row for every seed of every scheme of every combination, with a column for each parameter."""
     table = analysis.concatenate_tables(
-        _with_same_columns([_seed_rows(sweep.parameters, each) for each in sweep.combinations])
+        _with_same_columns([_seed_rows(sweep.parameters, combination) for combination in sweep.combinations])
     )
     # A metric of the same name takes the column of a parameter.
     return table | {name: sweeps.as_numbers(table[name]) for name in sweep.parameters if table[name].dtype == object}
