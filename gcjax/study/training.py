@@ -179,12 +179,7 @@ def train(
     """
     training, seconds, programs = prepared
     if programs is not None:
-        begin_time = time.perf_counter()
-        for program in programs.compiled:
-            program.result()  # of a future: waits for it
-        runs = _train_in_one_program(
-            training, scheme, study, inputs, schedule, seconds, out, report, rates, begin_time, programs.digest.result()
-        )
+        runs = _train_in_one_program(training, programs, scheme, study, inputs, schedule, seconds, out, report, rates)
     else:
         runs = _train_on_mesh(training, scheme, study, inputs, schedule, seconds, out, report)
     memory.forget_programs()  # of the schemes until now; what is compiled ahead of the next one is then compiled again
@@ -274,15 +269,19 @@ def _advance_runs(
 
 
 def _train_in_one_program(
-    training: _Training, scheme: str, study: Study, inputs: Inputs, schedule: Schedule, seconds: float, out: Path,
-    report: Callable[[float], None], rates: np.ndarray | None, begin_time: float, computation: str,
+    training: _Training, programs: _Programs, scheme: str, study: Study, inputs: Inputs, schedule: Schedule,
+    seconds: float, out: Path, report: Callable[[float], None], rates: np.ndarray | None,
 ) -> SchemeRuns:  # fmt: skip
     """Trains all runs of a scheme in one program, from their newest checkpoint if there is one.
 
     Arguments are those of `train`, with `training` for the protocol; the runs end at `seconds`, the schedule goes on as
-    long as the durations last. With `rates` the optimizer is made by `with_rate`. Compiling counts from `begin_time`
-    on, by `time.perf_counter`. `computation` is the digest of what is computed, which the checkpoints must have.
+    long as the durations last. With `rates` the optimizer is made by `with_rate`. The checkpoints must have the digest
+    of the `programs`.
     """
+    begin_time = time.perf_counter()
+    for program in programs.compiled:
+        program.result()  # of a future: waits for it
+    computation = programs.digest.result()
     task, data = study.task._replace(data=None), study.task.data
 
     def advance(runs: engine.Run, num_evals: int) -> engine.Run:
