@@ -38,8 +38,7 @@ def names_and_indices(path: str, table: pa.Table, name: str) -> tuple[tuple[str,
         _raise_no_worker(path, name, encoded.indices.to_numpy() == texts.index(""))
     keys = _sort_keys(texts)
     sorted_positions = sorted(range(len(texts)), key=keys.__getitem__)
-    rank_of_text = np.empty(len(sorted_positions), np.int64)
-    rank_of_text[sorted_positions] = np.arange(len(sorted_positions))
+    rank_of_text = np.argsort(sorted_positions)  # the inverse of the permutation
     return tuple(texts[position] for position in sorted_positions), rank_of_text[encoded.indices.to_numpy()]
 
 
