@@ -203,7 +203,7 @@ def _share_of_steps(num_workers: int, staleness: Any, work: Any) -> Any:
     `work int32[..., C]` are the steps in each column; column v W + w is learner w's on its v-th version, from 0 on.
     """
     del staleness
-    by_version = work.reshape(*work.shape[:-1], -1, num_workers)  # [..., versions, W]
+    by_version = work.reshape(*work.shape[:-1], work.shape[-1] // num_workers, num_workers)  # [..., versions, W]
     steps_of_learner = by_version.sum(axis=-2, keepdims=True)
     share = steps_of_learner / steps_of_learner.sum(axis=-1, keepdims=True).clip(1)
     return share.repeat(by_version.shape[-2], axis=-2).reshape(work.shape)

@@ -7,8 +7,10 @@ import optax
 import pytest
 
 from gcjax import protocols
+from gcjax.parameter_server.turn_log import TurnLog, schedule_of
 from gcjax.parameter_server.updates import Contribution, Updates
 from tests.parameter_server.runs import NUM_WORKERS
+from tests.protocols.test_rules import PROTOCOLS
 
 
 def weights(protocol, pushes):
@@ -29,6 +31,12 @@ def test_each_push_of_a_learner_has_the_share_of_all_its_steps():
 def test_what_weighs_by_staleness_is_asked_push_by_push():
     protocol = protocols.staleness_aware(num_contributions=2)
     assert weights(protocol, [(2, 1, 1), (2, 3, 1)]) == pytest.approx([1 / 4, 1 / 2])
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_run_without_a_commit_has_a_record(name):
+    schedule = schedule_of(TurnLog(NUM_WORKERS), PROTOCOLS[name].rule(NUM_WORKERS), 1.5)
+    assert len(schedule.time) == 0 and schedule.horizon == 1.5
 
 
 def test_a_step_is_with_the_weighted_sum_in_the_types_of_the_leaves(x64):
