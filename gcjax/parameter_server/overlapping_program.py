@@ -73,7 +73,7 @@ class OverlappingProgram:
 
     Attributes:
       has_job: whether there is a unit to compute.
-      pushed_turn: the number of the turn of the last push; -1 for none.
+      last_pushed_turn: the number of the turn of the last push, also if that came too late or is lost; -1 for none.
     """
 
     def __init__(self, setup: Setup, local: LocalWork, worker: int) -> None:
@@ -85,11 +85,11 @@ class OverlappingProgram:
         self._pull, self._change_and_base = jax.jit(local.pull), jax.jit(local.push)
         params = setup.initial_params()
         self._initial_local = self._local = LocalState(params, jax.jit(self._optimizer.init)(params), version=-1)
-        self._local_at_push = self._local  # as it was after the last push
-        self._local_at_arrived_push = self._local  # as it was after the last push that the server has
+        self._local_at_push, self._turn_at_push = self._local, -1  # after the last push, and the number of its turn
+        self._local_at_arrived_push = self._local  # after the last push that the server has
         self._change_base_params = params  # what a push has changed is counted from here
         self._version_params = params  # as they came from the server last
-        self.pushed_turn = -1
+        self.last_pushed_turn = -1
         self._unanswered_order: Any = None  # its push is not sent yet
         self._unit_results: list[UnitResult] = []  # since the last push
         self._unit_ends: list[float] = []  # seconds, of the same units
@@ -148,7 +148,7 @@ class OverlappingProgram:
           version_params: of `order.version`, or None.
         """
         with self._condition:
-            has_arrived = order.last_arrived_turn == self.pushed_turn
+            has_arrived = order.last_arrived_turn == self._turn_at_push
             if has_arrived:
                 self._local_at_arrived_push = self._local_at_push
             if order.begins_anew:
@@ -202,7 +202,7 @@ class OverlappingProgram:
         self._end_stretch(self._job.stretch_number + 1)
         self._local = self._local_at_push = self._local_at_arrived_push
         self._change_base_params = self._local.params
-        self.pushed_turn, self._first_unit = order.last_arrived_turn, order.first_unit
+        self._turn_at_push, self._first_unit = order.last_arrived_turn, order.first_unit
 
     def _pull_version(self, version_params: Any, version: int) -> None:
         """Goes on with the parameters of a version, mixed with the worker's own as the protocol says."""
@@ -225,7 +225,8 @@ class OverlappingProgram:
         )
         self._local = self._local_at_push = self._local._replace(params=self._change_base_params)
         self._first_unit, self._compute_start = self._first_unit + len(self._unit_results), self._unit_ends[-1]
-        self._unit_results, self._unit_ends, self._unanswered_order, self.pushed_turn = [], [], None, push.turn
+        self._unit_results, self._unit_ends, self._unanswered_order = [], [], None
+        self._turn_at_push = self.last_pushed_turn = push.turn
         return push
 
     def _params_and_state_after_step(self, params: Any, opt_state: Any, gradient: Any) -> tuple[Any, Any]:

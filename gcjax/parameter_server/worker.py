@@ -240,7 +240,7 @@ class _Worker:
     def _last_pushed(self) -> int:
         """The number of the turn that was pushed last; -1 for none."""
         if isinstance(self._program, OverlappingProgram):
-            return self._program.pushed_turn
+            return self._program.last_pushed_turn
         return self._last_pushed_turn
 
     def _take_turn(self, turns: WorkerTurns, message: Message) -> None:

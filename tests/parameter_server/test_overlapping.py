@@ -35,6 +35,8 @@ def test_a_worker_says_which_turn_it_has_pushed_last():
     job = program.job()
     assert program.finish(job, *program.gradient(job)) and program.push().turn == 5
     assert worker._last_pushed == 5
+    program.begin(Order(**{**header, "turn": 6, "last_arrived_turn": -1}), None)  # the push is lost
+    assert worker._last_pushed == 5
 
 
 @pytest.mark.slow
