@@ -126,15 +126,17 @@ def coded_value_and_grad(
 
 
 def _check_message_dtype(message_dtype: Any) -> None:
-    """Raises `ValueError` unless it is None, or a type of floats."""
+    """Raises `ValueError` unless it is None, or a type of floats, each of which takes whole bytes."""
     if message_dtype is None:
         return
     try:
-        is_of_floats = jnp.issubdtype(jnp.dtype(message_dtype), jnp.floating)
+        is_fit = jnp.issubdtype(jnp.dtype(message_dtype), jnp.floating) and jnp.finfo(message_dtype).bits >= 8
     except TypeError:  # there is no such type
-        is_of_floats = False
-    if not is_of_floats:
-        raise ValueError(f"message_dtype must be a type of floats, such as jnp.bfloat16; got {message_dtype!r}.")
+        is_fit = False
+    if not is_fit:
+        raise ValueError(
+            f"message_dtype must be a type of floats of 8 bits or more, such as jnp.bfloat16; got {message_dtype!r}."
+        )
 
 
 def estimate_on_mesh(

@@ -31,9 +31,10 @@ class Network(NamedTuple):
         equal parts at any time; None where each transfer has a link of its own.
       service: seconds for which the server is busy with each message towards it, one after the other in the order of
         their arrival; what it sends in answer leaves after that. Exact under protocols with a rule, which the event
-        queue then simulates: a message has arrived, and makes its commit, when the server begins with it. Under the
-        others it is added to the latency of what is sent to the server, so that it has arrived when the server has
-        ended, and messages do not wait for each other. None for a server that takes no time.
+        queue then simulates, unless the server stops turns: a message has arrived, and makes its commit, when the
+        server begins with it. Under the others, such as rounds of a code, it is added to the latency of what is sent
+        to the server, so that it has arrived when the server has ended, and messages do not wait for each other. None
+        for a server that takes no time.
       server_upload: seconds that a message towards the server takes on the server's link, if it is not as large as the
         parameters, which take `server`; one a worker where their messages differ in size. None if it is as large.
       fragments: f32[fragments], the share of each fragment in the parameters, where messages are of one fragment only;

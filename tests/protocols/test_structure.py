@@ -184,6 +184,11 @@ VALUES = {
         field("compute_end", (1, 0), 0.0),
         "compute_start must not come after compute_end; unit 1",
     ),
+    "an end of what never began": (
+        "bsp",
+        field("compute_start", (1, 0), np.inf),
+        "compute_start must not come after compute_end; unit 1",
+    ),
     "arrival before the end": (
         "bsp",
         field("finish", (3, 2), 0.0),

@@ -191,8 +191,9 @@ def check_times_of_units(schedule: "Schedule") -> None:
         earlier_time, later_time = getattr(schedule, earlier_field), getattr(schedule, later_field)
         is_in_order = earlier_time <= later_time
         if not is_in_order.all() and earlier_field in ("compute_start", "send_start"):
-            never_happens = np.isposinf(earlier_time)  # cut off before it computes, or without a message of its own
-            is_in_order |= never_happens
+            # Cut off before it computes, so that it never ends; or without a message of its own.
+            never_happens = np.isposinf(earlier_time)
+            is_in_order |= never_happens & (np.isposinf(schedule.finish) | (earlier_field == "send_start"))
         if not is_in_order.all() and not (is_in_order := is_in_order | _is_not_later(earlier_time, later_time)).all():
             unit, worker = np.argwhere(~is_in_order)[0]
             value = f"{earlier_field} {earlier_time[unit, worker]:g} s and {later_field} {later_time[unit, worker]:g} s"
