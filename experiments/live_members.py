@@ -187,7 +187,10 @@ def _next_identity(place: Place, last_identity: str) -> str:
 
 
 def _served_identity(place: Place) -> str:
-    """What the server says that it serves."""
+    """What the server says that it serves; a `Disconnected` if it says that its run is done."""
     with contextlib.closing(flight.connect(place.address, max_bytes=0, security=place.security)) as connection:
         connection.send(Message({"kind": "ping"}))
-        return str(connection.receive().header["identity"])
+        answer = connection.receive()
+        if answer.kind != "pong":
+            raise parameter_server.Disconnected(f"the server at {place.address} ends.")
+        return str(answer.header["identity"])

@@ -18,6 +18,8 @@ import pytest
 from experiments import live_members, live_protocols, live_records, live_rows
 from gcjax import analysis, cli, files, parameter_server, protocols, stragglers, tasks
 from gcjax.analysis.timelines import folder as timelines
+from gcjax.parameter_server import flight
+from gcjax.parameter_server.wire import Message
 from gcjax.progress import silent
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +108,22 @@ def test_a_worker_that_comes_too_late_is_done(monkeypatch):
         live_members.take_part(cases, place, pace=0.1, stop_seconds=1.0)
     monkeypatch.setattr(parameter_server, "is_restarted", lambda: True)
     live_members.take_part(cases, place, pace=0.1, stop_seconds=1.0)
+
+
+def test_a_server_whose_run_is_done_is_asked_again():
+    answers = [Message({"kind": "end"}), *(Message({"kind": "pong", "identity": name}) for name in ("last", "next"))]
+
+    def answer(connection):
+        assert connection.receive().kind == "ping"
+        connection.send(answers.pop(0))
+        with contextlib.suppress(parameter_server.Disconnected):
+            connection.receive()
+
+    listener = flight.listen("127.0.0.1:0", answer, max_bytes=0, security=parameter_server.Security(open_to_all=True))
+    place = live_members.Place(worker=0, address=listener.address, token="", patience=60.0)
+    with contextlib.closing(listener):
+        assert live_members._next_identity(place, "last") == "next"
+    assert not answers
 
 
 def test_a_worker_that_fails_before_there_is_a_server_ends_the_run(monkeypatch):
