@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress, has_repeated_chunks
 from gcjax.codes.completion import check_decodes_by_plan
 from gcjax.equality import comparable
 
@@ -166,8 +166,7 @@ def _each_chunk_once(assignment: Assignment, coding: Coding) -> UsedRows:
     The coefficients of slots with the same chunk are added up. Slots without a chunk, -1, become one slot with 0.
     """
     chunks, slots = assignment.chunks, np.arange(assignment.load)
-    sorted_chunks = np.sort(chunks, axis=1)
-    if not ((sorted_chunks[:, 1:] == sorted_chunks[:, :-1]) & (sorted_chunks[:, 1:] >= 0)).any():
+    if not has_repeated_chunks(assignment).any():
         return UsedRows(jnp.asarray(chunks), coding)
     first_slot = (chunks[:, :, None] == chunks[:, None]).argmax(axis=2)  # int[W, K], of the same chunk
     is_first = first_slot == slots
