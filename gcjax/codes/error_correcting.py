@@ -14,7 +14,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax._products import matmul
 from gcjax.codes.base import Coding, GradientCode
-from gcjax.codes.fixed import fixed_code
+from gcjax.codes.fixed import completion_by_fastest, fixed_code
 from gcjax.codes.least_squares import least_squares
 from gcjax.codes.mds import complex_as_real_blocks, messages_of_length_one, round_robin
 from gcjax.codes.reed_solomon import reed_solomon_coefficients
@@ -81,10 +81,6 @@ def error_correcting(num_workers: int, *, num_wrong: int, num_stragglers: int) -
         is_enough = (progress >= load).sum(dtype=jnp.int32) >= num_needed
         return jnp.where(is_enough, solve(encode), 0)
 
-    def completion(arrivals: jax.Array) -> jax.Array:
-        """float[]: when all but s workers have arrived, W - s = `num_needed`, from `arrivals float[W, 2]`."""
-        return jnp.sort(arrivals[:, 0])[num_needed - 1]
-
     def weights_from_messages(messages: jax.Array, coding: Coding) -> jax.Array:
         """float[W, 2, 2]: weights of the messages without those of the `num_wrong` most suspicious workers.
 
@@ -100,9 +96,8 @@ def error_correcting(num_workers: int, *, num_wrong: int, num_stragglers: int) -
         scale = jnp.abs(coding.decode).sum() / jnp.maximum(jnp.abs(planned).sum(), jnp.finfo(planned.dtype).tiny)
         return (weights * scale).astype(coding.decode.dtype)
 
-    code = fixed_code(
-        assignment, messages_of_length_one(complex_as_real_blocks(coefficients)), decode=decode, completion=completion
-    )
+    messages = messages_of_length_one(complex_as_real_blocks(coefficients))
+    code = fixed_code(assignment, messages, decode=decode, completion=completion_by_fastest(num_needed))
     return code._replace(weights_from_messages=weights_from_messages)
 
 
