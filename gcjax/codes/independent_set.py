@@ -12,6 +12,7 @@ from gcjax import _validate
 from gcjax.codes.assignments.regular import cyclic, repetition
 from gcjax.codes.base import GradientCode
 from gcjax.codes.fixed import fixed_code
+from gcjax.codes.replication import first_finished_of_groups
 from gcjax.equality import comparable
 
 
@@ -52,7 +53,7 @@ def independent_set(num_workers: int, *, load: int, placement: str = "cyclic", a
         if is_cyclic:
             weights, set_size = _largest_sets(is_finished, load, average=average)
         else:
-            weights = _is_first_finished_of_group(is_finished.reshape(-1, load))
+            weights = first_finished_of_groups(is_finished.reshape(-1, load)).reshape(-1)
             set_size = weights.sum(dtype=jnp.int32)
         scale = num_workers / (load * set_size.clip(1)).astype(encode.dtype)
         return (weights.astype(encode.dtype) * scale)[:, None, None]
@@ -72,11 +73,6 @@ def independent_set(num_workers: int, *, load: int, placement: str = "cyclic", a
     return fixed_code(
         assignment, np.ones((num_workers, load)), decode=decode, completion=None if has_other_exact_sums else completion
     )
-
-
-def _is_first_finished_of_group(is_finished: jax.Array) -> jax.Array:
-    """bool[W]: the first worker of each group that has finished, of `is_finished bool[groups, K]`."""
-    return ((jnp.cumsum(is_finished, axis=1) == 1) & is_finished).reshape(-1)
 
 
 def _largest_sets(is_finished: jax.Array, load: int, *, average: bool) -> tuple[jax.Array, jax.Array]:

@@ -12,6 +12,7 @@ from gcjax import _validate
 from gcjax.codes.assignments.regular import repetition
 from gcjax.codes.base import Coding, GradientCode
 from gcjax.codes.fixed import fixed_code
+from gcjax.codes.replication import first_finished_of_groups
 from gcjax.equality import comparable
 
 
@@ -42,9 +43,8 @@ def majority(num_workers: int, *, num_wrong: int, num_stragglers: int) -> Gradie
         Enough are `num_needed`. A group are `group_size` workers, and as many chunks, the whole load of each.
         """
         is_finished = (progress >= group_size).reshape(-1, group_size)  # [groups, workers of a group]
-        is_first_finished = (jnp.cumsum(is_finished, axis=1) == 1) & is_finished
         is_enough = is_finished.sum(axis=1, dtype=jnp.int32) >= num_needed
-        return (is_first_finished & is_enough[:, None]).reshape(num_workers, 1, 1)
+        return (first_finished_of_groups(is_finished) & is_enough[:, None]).reshape(num_workers, 1, 1)
 
     def completion(arrivals: jax.Array) -> jax.Array:
         """float[]: when `num_needed` workers of the last group have arrived, from `arrivals float[W, 1]`."""

@@ -63,14 +63,18 @@ def fractional_repetition(num_workers: int, *, num_stragglers: int) -> GradientC
         A group are `group_size` = s + 1 workers, and as many chunks, the whole load of each.
         """
         is_finished = (progress >= group_size).reshape(-1, group_size)  # [groups, s + 1]
-        is_first_finished = (jnp.cumsum(is_finished, axis=1) == 1) & is_finished
-        return is_first_finished.reshape(num_workers, 1, 1)
+        return first_finished_of_groups(is_finished).reshape(num_workers, 1, 1)
 
     def completion(arrivals: jax.Array) -> jax.Array:
         """float[]: when the last group has its first finished worker, from `arrivals float[W, 1]` of the messages."""
         return arrivals.reshape(-1, group_size).min(axis=1).max()
 
     return fixed_code(assignment, np.ones((num_workers, group_size)), decode=decode, completion=completion)
+
+
+def first_finished_of_groups(is_finished: jax.Array) -> jax.Array:
+    """bool[groups, K]: the first worker of each group that has finished, of `is_finished bool[groups, K]`."""
+    return (jnp.cumsum(is_finished, axis=1) == 1) & is_finished
 
 
 @comparable
