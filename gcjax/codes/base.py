@@ -189,13 +189,18 @@ def holders(assignment: Assignment) -> Holders:
     by_chunk = np.argsort(chunks, kind="stable")
     workers, slots, chunks = workers[by_chunk], slots[by_chunk], chunks[by_chunk]
     num_holders = np.bincount(chunks, minlength=assignment.num_chunks)
-    first_entry_of_chunk = np.cumsum(num_holders) - num_holders
-    holder_rank = np.arange(chunks.size) - np.repeat(first_entry_of_chunk, num_holders)  # 0, 1, ... for each chunk
+    holder_rank = numbers_in_groups(num_holders)
     no_holders = np.full((assignment.num_chunks, max(num_holders.max(), 1)), -1, dtype=np.int32)
     workers_of_chunk, slots_of_chunk = no_holders.copy(), no_holders.copy()
     workers_of_chunk[chunks, holder_rank] = workers
     slots_of_chunk[chunks, holder_rank] = slots
     return Holders(workers=workers_of_chunk, slots=slots_of_chunk)
+
+
+def numbers_in_groups(sizes: np.ndarray) -> np.ndarray:
+    """int[sum of sizes]: 0, 1, ..., size - 1 for each of the groups of these `sizes int[groups]`, group after group."""
+    first_of_group = np.cumsum(sizes) - sizes
+    return np.arange(sizes.sum()) - np.repeat(first_of_group, sizes)
 
 
 def gather_by_chunk(values: jax.Array, chunk_holders: Holders) -> jax.Array:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from gcjax.codes.base import Assignment
+from gcjax.codes.base import Assignment, numbers_in_groups
 
 
 def from_matrix(matrix: Any) -> Assignment:
@@ -77,8 +77,6 @@ def from_pairs(workers: np.ndarray, chunks: np.ndarray, *, num_workers: int, num
             f"({chunks_without_holder.size} such chunks)."
         )
     loads = np.bincount(workers, minlength=num_workers)
-    first_pair_of_worker = np.cumsum(loads) - loads
-    slots = np.arange(workers.size) - np.repeat(first_pair_of_worker, loads)  # 0, 1, ... for each worker
     chunks_by_worker = np.full((num_workers, loads.max()), -1, dtype=np.int32)
-    chunks_by_worker[workers, slots] = chunks
+    chunks_by_worker[workers, numbers_in_groups(loads)] = chunks
     return Assignment(chunks_by_worker, num_chunks)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcjax.codes.base import Assignment, holders
+from gcjax.codes.base import Assignment, holders, numbers_in_groups
 
 POWER = 8  # of the times, for ties
 MAX_PASSES = 100  # over all moves, from each of the first orders
@@ -144,9 +144,7 @@ def _candidate_moves(search: Search) -> Moves:
     chunk = last_chunks[chunk_index]
     worker, late_slot = search.workers[chunk, holder_rank], search.slots[chunk, holder_rank]
     pair_of_move = np.repeat(np.arange(worker.size), late_slot)  # as many moves of each pair as slots come before
-    first_move_of_pair = np.cumsum(late_slot) - late_slot
-    early_slot = np.arange(pair_of_move.size) - first_move_of_pair[pair_of_move]
-    return Moves(worker[pair_of_move], early_slot, late_slot[pair_of_move])
+    return Moves(worker[pair_of_move], early_slot=numbers_in_groups(late_slot), late_slot=late_slot[pair_of_move])
 
 
 def _latest_chunks(search: Search) -> tuple[np.ndarray, np.ndarray]:
