@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
+from gcjax.codes.assignments.proportional import rounded_by_largest_remainders
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, key_with
 from gcjax.codes.completion import joint_code
 from gcjax.codes.replication import cyclic_repetition
@@ -141,7 +142,7 @@ def block_redundancies(order_seconds: Sequence[float], *, num_blocks: int) -> tu
         )
     rates = 1 / seconds[::-1]  # of the slowest first
     shares = np.diff(rates, prepend=0) / np.arange(1, seconds.size + 1)  # of s = 0, ..., n - 1
-    counts = _counts_by_largest_remainder(shares, num_blocks)
+    counts = rounded_by_largest_remainders(shares / shares.sum() * num_blocks, num_blocks)
     return tuple(np.repeat(np.arange(seconds.size), counts).tolist())
 
 
@@ -185,18 +186,6 @@ def _mean_inverse(num_workers: int, k: int, shift: float, mean: float) -> float:
         return 1 / (shift - mean * np.log(betaincinv(num_workers - k + 1, k, share)))
 
     return float(quad(inverse_at, 0, 1, limit=200)[0])
-
-
-def _counts_by_largest_remainder(shares: np.ndarray, total: int) -> np.ndarray:
-    """int[n] that add up to `total`: its shares rounded down, but up where the largest remainders are.
-
-    In proportion to `shares float[n]`, which need not add up to 1.
-    """
-    quotas = shares / shares.sum() * total
-    counts = np.floor(quotas + 1e-9).astype(np.int64)  # what rounding leaves below a whole number counts as it
-    indices_to_round_up = np.argsort(-(quotas - counts), kind="stable")[: total - counts.sum()]
-    counts[indices_to_round_up] += 1
-    return counts
 
 
 def _valid_redundancies(redundancies: Sequence[int], num_workers: int) -> np.ndarray:

@@ -53,9 +53,16 @@ def _proportional_loads(speeds: np.ndarray, num_chunks: int, replication: int) -
         if not exceeds_all.any():
             break
         shares[exceeds_all], has_fewer_than_all = num_chunks, has_fewer_than_all & ~exceeds_all
-    loads = np.floor(shares + ROUNDING).astype(int)
-    num_copies_left = num_chunks * replication - loads.sum()
-    remainders = shares - loads + np.where(loads < num_chunks, 0, -np.inf)  # nobody gets more than N
+    return rounded_by_largest_remainders(shares, num_chunks * replication, maximum=num_chunks)
+
+
+def rounded_by_largest_remainders(shares: np.ndarray, total: int, *, maximum: float = np.inf) -> np.ndarray:
+    """int[n], at most `maximum` each, that add up to `total`, as the `shares float[n]` do.
+
+    The shares are rounded down, and up where the remainders are largest.
+    """
+    counts = np.floor(shares + ROUNDING).astype(np.int64)
+    remainders = np.where(counts < maximum, shares - counts, -np.inf)
     by_falling_remainder = np.argsort(-remainders, kind="stable")
-    loads[by_falling_remainder[:num_copies_left]] += 1
-    return loads
+    counts[by_falling_remainder[: total - counts.sum()]] += 1
+    return counts
