@@ -166,7 +166,7 @@ def _check_types(code: GradientCode) -> None:
 def _all_or_nothing_progress(code: GradientCode, max_masks: int, random: np.random.Generator) -> np.ndarray:
     """int32[states, W]: progress where some workers have done all, the others nothing; the fewest of these first."""
     loads = code.assignment.loads
-    tries_all_masks = _num_masks(loads.size) <= max_masks
+    tries_all_masks = 2**loads.size <= max_masks
     if tries_all_masks:
         masks = np.array(list(itertools.product((1, 0), repeat=loads.size)))
     else:
@@ -178,11 +178,6 @@ def _all_or_nothing_progress(code: GradientCode, max_masks: int, random: np.rand
             mask[stragglers] = 0
     fewest_stragglers_first = np.argsort((masks == 0).sum(axis=1), kind="stable")
     return (masks[fewest_stragglers_first] * loads).astype(np.int32)
-
-
-def _num_masks(num_workers: int) -> int:
-    """2^W, the number of sets of stragglers; at most 2^30, more than are ever tried."""
-    return 2 ** min(num_workers, 30)
 
 
 def _random_progress(code: GradientCode, max_masks: int, random: np.random.Generator) -> np.ndarray:
@@ -271,7 +266,7 @@ def _check_tolerated(code: GradientCode, plans: _PlannedStates, tolerated: int) 
     breaks_promise = is_inexact & (num_stragglers <= tolerated)
     _require_none(breaks_promise, plans, f"every set of up to {tolerated} stragglers must be decoded exactly")
     has_one_more = num_stragglers == tolerated + 1
-    has_all_states = len(plans.progress) >= _num_masks(code.assignment.num_workers)
+    has_all_states = len(plans.progress) >= 2**code.assignment.num_workers
     if has_all_states and has_one_more.any():
         rule = f"tolerated={tolerated} must be the largest number of stragglers of which every set is decoded"
         require(is_inexact[has_one_more].any(), f"{rule}; all sets of {tolerated + 1} are")
