@@ -123,8 +123,7 @@ def chunk_weights(encode: jax.Array, decode: jax.Array) -> jax.Array:
 
     Shapes: encode float[U, M, K, L], decode float[U, M, L].
     """
-    worker_message_block, worker_message_chunk_block, worker_chunk = "uml", "umkl", "uk"
-    return einsum(f"{worker_message_block},{worker_message_chunk_block}->{worker_chunk}", decode, encode)
+    return einsum("uml,umkl->uk", decode, encode)
 
 
 def accumulation_dtype(dtype: Any) -> Any:
