@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 from gcjax import _validate
 from gcjax.engine.base import Run, State
 from gcjax.engine.checkpoint import Checkpoints
+from gcjax.engine.version_ring import size_of_ring
 from gcjax.protocols.schedule import Schedule
 
 
@@ -145,11 +146,7 @@ def same_ring_size(run: Run, ring_size: int | None) -> int:
     Raises:
       ValueError: if `ring_size` asks for another number.
     """
-    if run.state.ring is None:
-        size_of_run = 0
-    else:
-        num_slots = jax.tree.leaves(run.state.ring)[0].shape[0]
-        size_of_run = num_slots - 1  # the last slot is for versions that nobody reads
+    size_of_run = size_of_ring(run.state.ring)
     if ring_size is not None and ring_size != size_of_run:
         raise ValueError(
             f"resume must be a run with the same ring_size; it has {size_of_run}, asked for is {ring_size}."

@@ -8,6 +8,7 @@ import jax
 
 from gcjax import memory
 from gcjax.engine.base import Run, State
+from gcjax.engine.version_ring import size_of_ring
 
 _WORDS = {
     "params": "the parameters",
@@ -71,12 +72,13 @@ def _advice(state: State, num_bytes: int) -> str:
     if state.ring is None:
         return smaller
     version_bytes = memory.bytes_of_arrays(state.params)
-    num_versions = int(jax.tree.leaves(state.ring)[0].shape[0])  # the slots of the ring
-    num_fitting = int((memory.available_bytes() - (num_bytes - num_versions * version_bytes)) // max(version_bytes, 1))
-    if num_fitting < 2:  # one slot of the ring is for what nobody reads
+    ring_size = size_of_ring(state.ring)
+    other_bytes = num_bytes - ring_size * version_bytes  # with those of the slot for versions that nobody reads
+    num_fitting = int((memory.available_bytes() - other_bytes) // max(version_bytes, 1))
+    if num_fitting < 1:
         return smaller
     return (
-        f"There are {num_versions - 1} past versions, by default one for each worker and contribution; "
-        f"{num_fitting - 1} would fit: pass ring_size={num_fitting - 1} if the schedule never needs more at once. "
+        f"There are {ring_size} past versions, by default one for each worker and contribution; "
+        f"{num_fitting} would fit: pass ring_size={num_fitting} if the schedule never needs more at once. "
         f"{smaller}"
     )

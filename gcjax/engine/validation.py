@@ -15,6 +15,7 @@ from gcjax.compression.base import Compression, validated
 from gcjax.engine.base import Run
 from gcjax.engine.local_state import owner_of_workers
 from gcjax.engine.start import Start
+from gcjax.engine.version_ring import size_of_ring
 from gcjax.protocols.base import Protocol, Schedule, code_of_messages
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.runnable import check_work
@@ -65,10 +66,7 @@ def check_commits(run: Run, *, num_commits: int | None) -> None:
     """
     # int32[], or [S] of a batch of S runs; and the most of any of them.
     commits_made, needed_versions = np.asarray(run.info.num_commits), int(np.asarray(run.info.versions_alive).max())
-    ring_size, slot_axis = 0, commits_made.ndim  # after the axes of a batch
-    if run.state.ring is not None:
-        num_slots = jax.tree.leaves(run.state.ring)[0].shape[slot_axis]
-        ring_size = num_slots - 1  # the last slot is for versions that nobody reads
+    ring_size = size_of_ring(run.state.ring, slot_axis=commits_made.ndim)
     if needed_versions > ring_size:
         raise ValueError(
             f"the ring keeps {ring_size} past versions of the parameters, but this schedule still needs "

@@ -111,6 +111,14 @@ def new_ring(params: Any, size: int) -> Any:
     return jax.tree.map(lambda x: jnp.zeros((size + 1, *x.shape), x.dtype).at[0].set(x), params)
 
 
+def size_of_ring(ring: Any, slot_axis: int = 0) -> int:
+    """The past versions that a ring keeps, without the slot for those that nobody reads; 0 if there is no ring.
+
+    `slot_axis`: of the leaves, behind the axes of a batch of rings.
+    """
+    return 0 if ring is None else jax.tree.leaves(ring)[0].shape[slot_axis] - 1
+
+
 def read_slot(ring: Any, slot: jax.Array) -> Any:
     """The parameters in a slot, int32[]; or an entry of any tree whose leaves have a common first axis."""
     return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, slot, keepdims=False), ring)
