@@ -235,7 +235,7 @@ class Commits:
             self._versions[self.count] = self.updates.params
 
     def schedule(self, end: float) -> Schedule:
-        """The record of the run, which has ended at `end` seconds."""
+        """The record of the run, which has ended at `end` seconds, or with its last commit if that is later."""
         code = self._setup.protocol.code
         if code is None:
             return turn_log.schedule_of(self.log, self._rule, end)

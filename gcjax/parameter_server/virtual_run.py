@@ -154,7 +154,7 @@ class _VirtualRun:
             else:
                 self._now = event.time
                 event.action(event.time)
-        return jax.device_get(self._commits.schedule(max([self._now, *self._commits.log.commit_times[-1:]])))
+        return jax.device_get(self._commits.schedule(self._now))
 
     def _begin(self, absences: Absences | None) -> None:
         """Lets everybody join who is there, and notes who leaves and joins later."""
