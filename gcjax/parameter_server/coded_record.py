@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes.base import Assignment
-from gcjax.parameter_server.turn_log import TurnLog, turns_of, unit_seconds
+from gcjax.parameter_server.turn_log import TurnLog, padded_commit_times, turns_of, unit_seconds
 from gcjax.protocols.schedule import Schedule, record
 from gcjax.protocols.simulation.turns import Work, units_of
 
@@ -32,11 +32,9 @@ def schedule_of(
     timeline, read, _ = units_of(turns, work, horizon)
     num_rows = assignment.num_workers
     progress = _progress(log, num_commits, num_rows)  # int32[E, rows]
-    times = np.full(num_commits, np.inf)
-    times[: len(log.commit_times)] = log.commit_times
     return record(
         timeline,
-        time=jnp.asarray(times, dtype),
+        time=padded_commit_times(log, num_commits, dtype),
         worker=jnp.asarray(np.where(progress >= 0, np.arange(num_rows) % len(log.turns), -1)),
         unit=jnp.arange(num_commits, dtype=jnp.int32)[:, None] * load,
         work=jnp.asarray(progress),

@@ -248,11 +248,16 @@ def record(
       size: `(count) -> size` of arrays for so many commits or turns, `count` at least; those beyond do not happen.
     """
     dtype = jnp.result_type(float)
-    times = np.full(size(len(log.commit_times)), np.inf)  # of commits, seconds; inf for those that do not happen
-    times[: len(log.commit_times)] = log.commit_times
+    times = padded_commit_times(log, size(len(log.commit_times)), dtype)
     horizon = jnp.asarray(max([end, *log.commit_times]), dtype)
     turns = turns_of(log, num_units, dtype, size(max(1, *map(len, log.turns))))
-    return program(turns, jnp.asarray(unit_seconds(log, num_units), dtype), jnp.asarray(times, dtype), horizon)
+    return program(turns, jnp.asarray(unit_seconds(log, num_units), dtype), times, horizon)
+
+
+def padded_commit_times(log: TurnLog, num_commits: int, dtype: Any) -> jax.Array:
+    """dtype[num_commits]: the seconds of the commits of a log, and inf for those behind, which do not happen."""
+    num_missing = num_commits - len(log.commit_times)
+    return jnp.asarray(np.asarray(log.commit_times + [math.inf] * num_missing, np.float64), dtype)
 
 
 def unit_seconds(log: TurnLog, num_units: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.parameter_server.turn_log import TurnLog
+from gcjax.parameter_server.turn_log import TurnLog, padded_commit_times
 from gcjax.protocols.base import LossFeedback, Observed
 from gcjax.protocols.observed_losses import window_begin
 
@@ -65,6 +65,6 @@ class Windows:
         return Observed(
             window=jnp.asarray(self._window, jnp.int32),
             end=jnp.asarray(end, dtype),
-            time=jnp.asarray(log.commit_times + [math.inf] * num_missing, dtype),
+            time=padded_commit_times(log, self._num_commits, dtype),
             loss=jnp.asarray(log.losses + [math.inf] * num_missing, dtype),
         )
