@@ -171,6 +171,6 @@ def blocks_of(flat: jax.Array, block_size: int) -> jax.Array:
 
 
 def validated(compression: Any) -> Compression:
-    """The compression; a `ValueError` if it is none."""
+    """The compression; raises a `ValueError` if it is not a `Compression`."""
     _validate.instance("compression", compression, Compression, "gcjax.compression.int8()")
     return compression

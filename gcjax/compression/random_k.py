@@ -23,7 +23,7 @@ def random_k(*, share: float, shared: bool = True, rescale: bool = True) -> Comp
         it away: what is lost would be larger than the message.
 
     Raises:
-      ValueError: if the share is none.
+      ValueError: if the share is not in (0, 1].
 
     Source: Stich et al. 2018 (with error feedback); unbiased sparsification: Wangni et al. 2018.
 

@@ -18,7 +18,7 @@ def top_k(*, share: float) -> Compression:
       share: of the numbers that is sent, in (0, 1].
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if the share is not in (0, 1].
 
     Source: Aji, Heafield 2017; with error feedback Stich et al. 2018.
 

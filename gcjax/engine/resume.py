@@ -38,7 +38,7 @@ def resume_options(resume: Run | Checkpoints | Resume | None) -> Resume:
     """The options from what a user gives as the argument `resume` of `gcjax.engine.run`.
 
     Raises:
-      ValueError: if it is nothing that a run can go on from, or the number of evaluations is none.
+      ValueError: if it is nothing that a run can go on from, or the number of evaluations is negative.
     """
     if resume is None:
         return Resume()

@@ -48,7 +48,8 @@ def run_at_start(program: Program, schedule: Schedule, data: Any, run: Run, star
     no state of an optimizer, and read no version from before the start.
 
     Raises:
-      ValueError: if the start is none of this record, or is not enough.
+      ValueError: if the record has fewer commits than the start, the start lacks a version that later ones read, or
+        workers keep something from before it.
     """
     needed_versions, local = past_versions_read(schedule, start.commit), program.protocol.local
     num_commits = int(run.info.num_commits)

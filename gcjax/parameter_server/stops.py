@@ -48,7 +48,7 @@ class Stops:
         return (progress > 0) & is_under_way
 
     def withdraw(self) -> None:
-        """Takes the last stop back: turns go on, and an answer to it that is still under way is none."""
+        """Takes the last stop back: turns go on, and an answer to it that is still under way does not count."""
         self._stop_number += 1
         self._request_time = self._last_answer_time = math.inf
 

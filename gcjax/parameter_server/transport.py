@@ -36,7 +36,7 @@ class Connection(Sender, Protocol):
     """A way for messages in both directions, each in order. One thread receives; any may send."""
 
     def receive(self) -> Message:
-        """Waits for the next message. Raises `Disconnected` if there is none any more."""
+        """Waits for the next message. Raises `Disconnected` once no more can come."""
 
 
 class Listener(Protocol):
@@ -48,7 +48,7 @@ class Listener(Protocol):
 
     @property
     def num_refused(self) -> int:
-        """The calls that were refused: without the token, or with bytes that are none of ours."""
+        """The calls that were refused: without the token, or in another format."""
 
     def close(self) -> None:
         """Ends it and all its connections."""

@@ -121,7 +121,8 @@ def header_of(text: bytes, max_bytes: int) -> dict[str, Any]:
     """The header from JSON: a dict with "kind" (text) and "bytes" (of the body), besides what its kind needs.
 
     Raises:
-      ValueError: if it is none, or announces more than `max_bytes`, which a message of this run has at most.
+      ValueError: if the text is no such header, or announces more than `max_bytes`, which a message of this run has at
+        most.
     """
     try:
         header = json.loads(text)

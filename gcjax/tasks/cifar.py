@@ -104,7 +104,7 @@ def _images(files: Mapping[str, bytes]) -> Images:
 
 
 def _records(name: str, file_bytes: bytes) -> np.ndarray:
-    """The records uint8[n, 3073] of a file, a label and the pixels each; a `ValueError` if the bytes are none."""
+    """The records uint8[n, 3073] of a file, a label and the pixels each; a `ValueError` for other bytes."""
     if len(file_bytes) % _RECORD_BYTES or not file_bytes:
         raise ValueError(
             f"{name} must be one or more records of {_RECORD_BYTES} bytes each; got {len(file_bytes):,} bytes."
