@@ -167,7 +167,7 @@ def check_share(share: float) -> None:
 
 def blocks_of(flat: jax.Array, block_size: int) -> jax.Array:
     """float[blocks, block_size]: the blocks of float[d], the last one padded with zeros."""
-    return jax.numpy.pad(flat, (0, -flat.size % block_size)).reshape(-1, block_size)
+    return jnp.pad(flat, (0, -flat.size % block_size)).reshape(-1, block_size)
 
 
 def validated(compression: Any) -> Compression:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 FORMAT = 4
@@ -50,7 +51,7 @@ class Layout:
     def sizes(self) -> tuple[int, ...]:
         """How many bytes each leaf takes."""
         return tuple(
-            int(np.prod(shape, dtype=np.int64)) * jax.numpy.dtype(dtype).itemsize
+            int(np.prod(shape, dtype=np.int64)) * jnp.dtype(dtype).itemsize
             for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
         )
 
@@ -64,7 +65,7 @@ class Layout:
         """Of each leaf, the slice of the message's bytes in which it is, its dtype and its shape."""
         ends = np.cumsum(self.sizes).tolist()
         slices = [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
-        return tuple(zip(slices, map(jax.numpy.dtype, self.dtypes), self.shapes, strict=True))
+        return tuple(zip(slices, map(jnp.dtype, self.dtypes), self.shapes, strict=True))
 
     def described(self) -> dict[str, str]:
         """By leaf, its dtype and shape in words, for comparing two models."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from gcjax import files, locks
@@ -130,7 +131,7 @@ class WrittenLog(SavedLog):
         arrays = _from_json(self.last_commit_view, view)
         num_pushed = np.asarray(arrays.clock) - np.asarray(arrays.num_uncommitted)
         return view._replace(
-            now=arrays.now, num_commits=arrays.num_commits, clock=jax.numpy.asarray(num_pushed), memory=arrays.memory
+            now=arrays.now, num_commits=arrays.num_commits, clock=jnp.asarray(num_pushed), memory=arrays.memory
         )
 
     def close(self) -> None:
@@ -227,11 +228,11 @@ def _from_json(lines: dict[str, Any], like: View) -> View:
 
 def _numbers(leaf: Any) -> Any:
     """The numbers of an array, which may be one of random keys."""
-    return jax.random.key_data(leaf) if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
 def _array(values: Any, like: jax.Array) -> jax.Array:
     """The array of these numbers, of the same dtype as another one."""
-    if jax.numpy.issubdtype(like.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(jax.numpy.asarray(values, jax.numpy.uint32), impl=jax.random.key_impl(like))
-    return jax.numpy.asarray(values, like.dtype)
+    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jnp.asarray(values, jnp.uint32), impl=jax.random.key_impl(like))
+    return jnp.asarray(values, like.dtype)
