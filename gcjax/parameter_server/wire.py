@@ -171,7 +171,7 @@ def _is_optional_time(value: Any) -> bool:
     return value is None or is_time(value)
 
 
-def _is_unit(value: Any) -> bool:
+def _is_optional_unit(value: Any) -> bool:
     """Whether it is the number of a unit, or None."""
     return value is None or _is_integer(value)
 
@@ -185,7 +185,7 @@ _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "push": {
         "compute_start": is_time,
         "unit_ends": _are_times,
-        "first_unit_on_version": _is_unit,
+        "first_unit_on_version": _is_optional_unit,
         "is_finite": lambda value: isinstance(value, bool),
         "loss": _is_number,
         "num_lost": _is_number,
