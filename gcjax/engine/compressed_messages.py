@@ -29,6 +29,7 @@ from gcjax.engine.gradients import (
     round_of_commit,
     unit_inputs,
 )
+from gcjax.engine.local_state import repeated
 from gcjax.engine.messages import chunk_weights, gradient_from_blocks, in_dtypes_of, weighted, worker_messages, zero_sum
 from gcjax.engine.parameters import arrays_of_params
 from gcjax.engine.spread import Spread
@@ -98,8 +99,7 @@ def initial_states(compression: Compression, batch_key: jax.Array, shapes: Any, 
         worker_states = jax.vmap(lambda worker: compression.init(key, zero_message, worker))(workers)
         # The states of a worker's M messages stand in a row, as those of sender w·M + m.
         return jax.tree.map(lambda x: jnp.repeat(x, num_states // workers.size, axis=0), worker_states)
-    state = compression.init(key, zero_message)
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_states, *jnp.shape(x))), state)
+    return repeated(compression.init(key, zero_message), num_states)
 
 
 def estimate_and_new_state(
