@@ -57,13 +57,12 @@ def powersgd(*, rank: int) -> Compression:
     def init(rng_key: jax.Array, message: Any) -> Factors:
         """Random right factors, float[m, r], r = `rank`, for each n x m array that is sent as factors."""
         matrices = [leaf for leaf in jax.tree.leaves(message) if _is_sent_as_factors(leaf, rank)]
-        keys = jax.random.split(rng_key, max(1, len(matrices)))
-        return Factors(
-            tuple(
-                jax.random.normal(key, (leaf.shape[-1], rank), float32_at_least(leaf))
-                for key, leaf in zip(keys[: len(matrices)], matrices, strict=True)
-            )
-        )
+        keys = jax.random.split(rng_key, len(matrices))
+        right_factors = [
+            jax.random.normal(key, (leaf.shape[-1], rank), float32_at_least(leaf))
+            for key, leaf in zip(keys, matrices, strict=True)
+        ]
+        return Factors(tuple(right_factors))
 
     def compress(message: Any, state: Factors, rng_key: jax.Array) -> tuple[Any, Factors]:
         """The estimates left · right^T, of float[n, r] and float[m, r], and the right factors for the next message."""
