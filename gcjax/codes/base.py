@@ -257,8 +257,7 @@ def check_progress(assignment: Assignment, progress: Any) -> jax.Array:
             f"bool[{assignment.num_workers}], who has finished the whole load; got {dtype}{list(shape)}."
             + (" Was it made for another assignment?" if shape != (assignment.num_workers,) else "")
         )
-    is_concrete = not isinstance(progress, jax.core.Tracer)
-    if is_concrete:
+    if not _validate.is_traced(progress):
         num_finished = np.asarray(progress)
         wrong_workers = np.flatnonzero((num_finished < 0) | (num_finished > assignment.loads))
         if wrong_workers.size:
