@@ -13,12 +13,13 @@ class Limits(NamedTuple):
 
     Attributes:
       num_commits: that are made at most.
-      seconds: after which it ends, from the moment that all begin, or until then from the first; inf for never.
+      seconds: after which it ends, from the moment that all begin; before they do, from when the server was made. inf
+        for never.
       lease: seconds for which a worker of which nothing is heard still takes part.
       min_workers: so many must have joined before anybody begins; all W if None.
       non_finite: what a gradient that is not finite leads to: "stop" ends the run with an error, "skip" drops it,
         "refuse" puts out the worker, which ends with the error, while the others go on.
-      join_seconds: after which it ends if not enough have joined; `seconds` if None.
+      join_seconds: after which it ends if not enough have joined, from when the server was made; `seconds` if None.
     """
 
     num_commits: int
