@@ -233,7 +233,7 @@ def replay(
 
     Raises:
       ValueError: for bad input, if the record has no commits or breaks a rule of records, or if the start lacks a
-        version that is read.
+        version that is read, or workers keep something from before it.
 
     Example:
       >>> task = gcjax.tasks.linear_regression(num_chunks=4)
