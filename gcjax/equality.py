@@ -21,6 +21,8 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import numpy as np
 
+from gcjax._keys import is_key
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -244,7 +246,7 @@ def _array_as_hashable(value: Any) -> Hashable:
     Raises:
       TypeError: for arrays of Python objects, structured arrays and masked ones.
     """
-    if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if is_key(value):
         return str(value.dtype), _array_as_hashable(jax.random.key_data(value))
     array = np.asarray(value)
     if array.dtype.hasobject or array.dtype.names or type(value) is np.ma.MaskedArray:

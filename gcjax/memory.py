@@ -10,6 +10,8 @@ from typing import Any
 
 import jax
 
+from gcjax._keys import is_key
+
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 MAX_MAPPINGS = 30_000
@@ -54,7 +56,7 @@ def check_fits(what: str, num_bytes: int, advice: str) -> None:
 
 def bytes_of_arrays(arrays: Any) -> int:
     """The bytes of a pytree of arrays, or of their shapes and dtypes; a key counts for nothing."""
-    leaves = [leaf for leaf in jax.tree.leaves(arrays) if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)]
+    leaves = [leaf for leaf in jax.tree.leaves(arrays) if not is_key(leaf)]
     return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 

@@ -37,6 +37,7 @@ def test_codes_need_nothing_but_codes():
     rooms = {".".join(name.split(".")[:2]) for name in modules if name.startswith("gcjax.")}
     assert rooms <= {
         "gcjax._generators",
+        "gcjax._keys",
         "gcjax._products",
         "gcjax._validate",
         "gcjax.codes",

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import jax
-import jax.numpy as jnp
 
 from gcjax import _validate
+from gcjax._keys import is_key, without_key_type
 from gcjax.text_differences import differing_lines
 
 FORMAT = 1
@@ -228,17 +228,12 @@ def _array_without_key_type(name: str, leaf: Any) -> jax.Array:
     """The leaf as it is saved: an array of random keys as the integers behind them; `name` is for the error."""
     if not isinstance(leaf, jax.Array):
         raise ValueError(f"a state must consist of jax.Arrays; {name} is {leaf!r}. Convert it with jnp.asarray.")
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
-
-
-def _is_key(leaf: Any) -> bool:
-    """Whether an array or a `jax.ShapeDtypeStruct` has typed random keys as entries."""
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return without_key_type(leaf)
 
 
 def _with_key_type(array: jax.Array, like: Any) -> jax.Array:
     """A saved array as it was before: random keys of the same implementation where `like` has keys."""
-    if not _is_key(like):
+    if not is_key(like):
         return array
     key_impls: list[Any] = []  # key_impl takes arrays and traced values, but no jax.ShapeDtypeStruct
     jax.eval_shape(lambda key: key_impls.append(jax.random.key_impl(key)), like)
@@ -258,7 +253,7 @@ def _restore_target(name: str, leaf: Any) -> jax.ShapeDtypeStruct:
             raise ValueError(f"with several processes restore needs to know where arrays go; {name} has no sharding.")
         sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     saved_leaf = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-    if _is_key(leaf):
+    if is_key(leaf):
         saved_leaf = jax.eval_shape(jax.random.key_data, saved_leaf)
     sharding.shard_shape(saved_leaf.shape)  # raises JAX's error if the array cannot be cut like that
     return jax.ShapeDtypeStruct(saved_leaf.shape, saved_leaf.dtype, sharding=sharding)

@@ -11,6 +11,7 @@ import jaxlib
 import numpy as np
 
 from gcjax._cores import num_cores
+from gcjax._keys import without_key_type
 
 # What these flags change is what is written down, or how many devices there are; not what is computed.
 _HARMLESS_FLAGS = (
@@ -51,10 +52,7 @@ def digest_of(tree: Any) -> str:
     """The first 16 digits of the SHA-256 of a pytree of arrays: of their paths, types, shapes and bits."""
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        is_random_key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        if is_random_key:
-            leaf = jax.random.key_data(leaf)
-        array = np.ascontiguousarray(leaf)
+        array = np.ascontiguousarray(without_key_type(leaf))
         digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()[:SHORT_DIGEST]

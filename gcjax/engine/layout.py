@@ -13,6 +13,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from gcjax._keys import is_key
 from gcjax.engine.spread import Spread, mesh_with_axis, one_device, over_mesh, with_auto_axes
 
 ParamSpecs = Callable[[Any], Any]
@@ -162,7 +163,7 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
 
     def put_leaf(x: Any) -> Any:
         """The array on every device of `sharding`; random keys are put there as integers and wrapped again."""
-        if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        if is_key(x):
             return jax.random.wrap_key_data(put_leaf(jax.random.key_data(x)), impl=jax.random.key_impl(x))
         if isinstance(x, jax.Array) and x.sharding == sharding:
             return x

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from gcjax._keys import is_key
 from gcjax.engine.collectives import sum_over_devices
 
 
@@ -149,7 +150,7 @@ def pad_leading_axis(arrays: Any, multiple: int) -> Any:
     def pad_leaf(x: jax.Array) -> jax.Array:
         """The array padded at the end of its leading axis, to a length that `multiple` divides."""
         num_padding = -x.shape[0] % multiple
-        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        if is_key(x):
             return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (num_padding, *x.shape[1:]))])
         no_worker, no_weight = -1, 0
         padding_value = no_worker if jnp.issubdtype(x.dtype, jnp.integer) else no_weight

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import files, locks
+from gcjax._keys import is_key, without_key_type
 from gcjax.parameter_server.saved_log import FILE_NAME, RunEnd, SavedLog, complete_lines
 from gcjax.parameter_server.turn_log import Turn
 from gcjax.protocols.conformance.memberships import Membership
@@ -216,7 +217,7 @@ class WrittenLog(SavedLog):
 def _as_json(view: View) -> dict[str, Any]:
     """The numbers of a view, leaf by leaf."""
     leaves, _ = jax.tree.flatten(view)
-    return {"leaves": [np.asarray(_numbers(x)).tolist() for x in jax.device_get(leaves)]}
+    return {"leaves": [np.asarray(without_key_type(x)).tolist() for x in jax.device_get(leaves)]}
 
 
 def _from_json(lines: dict[str, Any], like: View) -> View:
@@ -226,13 +227,8 @@ def _from_json(lines: dict[str, Any], like: View) -> View:
     return jax.tree.unflatten(structure, values)
 
 
-def _numbers(leaf: Any) -> Any:
-    """The numbers of an array, which may be one of random keys."""
-    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
-
-
 def _array(values: Any, like: jax.Array) -> jax.Array:
     """The array of these numbers, of the same dtype as another one."""
-    if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+    if is_key(like):
         return jax.random.wrap_key_data(jnp.asarray(values, jnp.uint32), impl=jax.random.key_impl(like))
     return jnp.asarray(values, like.dtype)

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from gcjax._generators import generator_of_key
+from gcjax._keys import without_key_type
 
 _T = TypeVar("_T")
 
@@ -86,14 +87,8 @@ def same(left: Any, right: Any) -> bool:
 
 def _same_bits(left: Any, right: Any) -> bool:
     """Whether two arrays, or two JAX keys, have the same type, shape and bits."""
-    left, right = _as_numpy(left), _as_numpy(right)
+    left, right = (np.asarray(without_key_type(x)) for x in (left, right))
     return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
-
-
-def _as_numpy(array_or_key: Any) -> np.ndarray:
-    """An array, or the data of a JAX key, as a numpy array."""
-    is_key = jax.dtypes.issubdtype(array_or_key.dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(array_or_key) if is_key else array_or_key)
 
 
 def close(left: Any, right: Any, tolerance: float) -> bool:
