@@ -181,7 +181,7 @@ def unit_messages(task: Task, spread: Spread) -> ContributionFunction:
 
     def contribution_with_messages(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies, as messages in place of a gradient, and their mean loss."""
-        units = Units(*(getattr(commits, name)[commit] for name in Units._fields))  # [C] each
+        units = Units.of_commit(commits, commit)
         losses, gradients = spread.map_entries(loss_and_gradient, inputs, units)  # [C], and leaves [C, ...]
         weight = jnp.where(units.worker >= 0, units.weight, 0)
         loss_weight = weight.astype(losses.dtype)

@@ -86,6 +86,11 @@ class Units(NamedTuple):
     version: jax.Array
     weight: jax.Array
 
+    @classmethod
+    def of_commit(cls, commits: Commits, commit: jax.Array) -> "Units":
+        """Those of commit number `commit`, int32[]."""
+        return cls(*(getattr(commits, name)[commit] for name in cls._fields))
+
 
 def weighted_loss(task: Task, params: Any, weights: jax.Array, batches: Any, keys: jax.Array) -> jax.Array:
     """`sum_c weights[c] loss(params, batch[c], key[c])`, in one pass.
@@ -142,7 +147,7 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, skip_paddin
 
     def contribution(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies: the weighted sum of its units' gradients, and their mean loss."""
-        units = Units(*(getattr(commits, name)[commit] for name in Units._fields))  # [C] each
+        units = Units.of_commit(commits, commit)
         if skip_padding and spread.size == 1:  # on one device
             gradient_sum, loss_sum, weight_sum = _sums_one_by_one(task, inputs, units)
         elif one_version:  # all contributions read the same
