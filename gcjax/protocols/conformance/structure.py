@@ -128,7 +128,7 @@ def _check_run(schedule: "Schedule", protocol: "Protocol | None") -> None:
         _check_indices(block, schedule, protocol)
         _check_weights(block, protocol, schedule.worker.shape[1], schedule.start.shape[1])
         if contributions_are_units:
-            unit_index, contribution = block.unit_indices(schedule, block.last_indices(schedule))
+            unit_index, contribution = block.unit_indices(schedule.start.shape[1])
             _check_arrivals(block, schedule, unit_index, contribution)
             is_used[unit_index] = True
             num_used += unit_index.size
@@ -221,22 +221,19 @@ class _Block(NamedTuple):
             index = int(np.argmin(holds))
             _raise_broken_commit(rule, f"{name} {getattr(self, name)[index]:g}", self.commit[index], self.column[index])
 
-    def last_indices(self, schedule: "Schedule") -> np.ndarray:
-        """int64[contributions]: the last unit of each contribution, as an index into a flat array [T, W]."""
-        return (self.unit + self.work - 1) * np.int64(schedule.start.shape[1]) + self.worker
-
-    def unit_indices(self, schedule: "Schedule", last_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def unit_indices(self, num_workers: int) -> tuple[np.ndarray, np.ndarray]:
         """int[units] both: the units of all contributions, one after the other, and the contribution that each is in.
 
-        Units are indices into a flat array [T, W], from `last_index`, the last units of the contributions, backwards.
+        Units are indices into a flat array [T, W], W = `num_workers`.
         """
+        first_index = self.unit * np.int64(num_workers) + self.worker  # of each contribution
         contribution = np.arange(self.work.size, dtype=np.int32)
         if (self.work == 1).all():
-            return last_index, contribution
+            return first_index, contribution
         contribution = np.repeat(contribution, self.work)
-        last_row = np.repeat(np.cumsum(self.work) - 1, self.work)
-        offset_from_last = np.arange(contribution.size) - last_row  # -(work - 1), ..., 0
-        return last_index[contribution] + offset_from_last * schedule.start.shape[1], contribution
+        num_units_before = np.repeat(np.cumsum(self.work) - self.work, self.work)
+        offset_from_first = np.arange(contribution.size) - num_units_before  # 0, ..., work - 1
+        return first_index[contribution] + offset_from_first * num_workers, contribution
 
 
 def _blocks(schedule: "Schedule", num_commits: int, size: int) -> Iterator[_Block]:
@@ -339,7 +336,7 @@ def _check_arrivals(block: _Block, schedule: "Schedule", unit_index: np.ndarray,
 def _raise_used_twice(schedule: "Schedule", num_commits: int) -> NoReturn:
     """Raises the error that a unit is used twice; it names the first use of a unit that was used before."""
     (block,) = _blocks(schedule, num_commits, schedule.worker.size)  # all contributions in one block
-    unit_index, contribution = block.unit_indices(schedule, block.last_indices(schedule))
+    unit_index, contribution = block.unit_indices(schedule.start.shape[1])
     by_unit = np.argsort(unit_index, kind="stable")  # equal units lie next to each other, the earlier use first
     is_repeated = unit_index[by_unit[1:]] == unit_index[by_unit[:-1]]
     second_use = by_unit[1:][is_repeated].min()
