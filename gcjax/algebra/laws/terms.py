@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 COMMAND, STEP, SET, RELATION = "command", "step", "set", "relation"
 
-SYMBOLS = {
+_SYMBOLS = {
     "choice": " or ",
     "meet": " meet ",
     "sequence": ";",
@@ -23,7 +23,7 @@ SYMBOLS = {
     "restriction": "◁",
 }
 _CONSTANT_TEXTS = {"any_step": "Atomic", "any_environment_step": "eps(all)", "any_program_step": "pi(all)"}
-_CONSTANT_TEXTS |= {"internal": "pi{i}", "event": "pi{e}", "coevent": "pi{e'}", "any_event": "pi(events)"}
+_CONSTANT_TEXTS |= {"internal": "pi{i}", "event": "pi{e}", "coevent": "pi{e'}"}
 _CONSTANT_TEXTS |= {"everything": "all", "nothing": "none", "all_states": "all", "no_states": "none"}
 _POSTFIX_SYMBOLS = {"star": "*", "omega": "^w", "infinite": "^inf", "reflexive_transitive": "*"}
 _FUNCTION_NAMES = {"program_step": "pi", "environment_step": "eps", "test": "tau", "specification": "spec"}
@@ -34,7 +34,7 @@ _TEMPLATES = {"assertion": "{{{}}}", "happens": "<{}>", "by_start": "or over s: 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Term:
-    """An operator and its arguments, or a variable if the operator is None.
+    """An operator and the terms that it is applied to, or a variable if `arguments` is None.
 
     Attributes:
       name: of the operator or variable.
@@ -135,10 +135,10 @@ def _text(term: Term) -> str:
     """
     if not term.arguments:
         return _CONSTANT_TEXTS.get(term.name, term.name)
-    if term.name in SYMBOLS:
+    if term.name in _SYMBOLS:
         left, right = term.arguments
         left_text = _argument_text(left, outer=term, groups_with=term.name)
-        return left_text + SYMBOLS[term.name] + _argument_text(right, outer=term)
+        return left_text + _SYMBOLS[term.name] + _argument_text(right, outer=term)
     (argument,) = term.arguments
     if term.name in _POSTFIX_SYMBOLS:
         return _argument_text(argument) + _POSTFIX_SYMBOLS[term.name]
@@ -155,7 +155,7 @@ def _argument_text(term: Term, outer: Term | None = None, groups_with: str = "")
     A sequence binds most and needs none under another binary operator; nor does a left argument with the outer one's
     own operator, `groups_with`: all of them group to the left.
     """
-    is_binary = term.name in SYMBOLS and term.arguments
+    is_binary = term.name in _SYMBOLS and term.arguments
     binds_more_than_outer = outer is not None and outer.name != "sequence" and term.name == "sequence"
     needs_parentheses = is_binary and not binds_more_than_outer and term.name != groups_with
     return f"({term})" if needs_parentheses else str(term)
