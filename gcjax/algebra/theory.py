@@ -18,12 +18,11 @@ from gcjax.algebra import automata
 from gcjax.algebra.automata import Automaton
 from gcjax.algebra.steps import shared_memory
 from gcjax.specifications.base import Specification, layout
-from gcjax.specifications.moves import Judgement, Moves, Stepper
+from gcjax.specifications.moves import ENVIRONMENT_ACTION, Judgement, Moves, Stepper
 
 MAX_STATES = 64
 ENVIRONMENT_ONLY = -1
-BY_ENVIRONMENT = -1
-"""The action of a step that the environment takes."""
+"""The number of no component: all of them are its environment."""
 
 
 class Theory(NamedTuple):
@@ -104,11 +103,11 @@ def relations(specification: Specification) -> Relations:
     relies = []
     for component in range(specification.num_components):
         moves, judgement = _moves_and_judgement(stepper, flat_states, component)
-        is_relied_on = (moves.action == BY_ENVIRONMENT) & judgement.is_relied_on
+        is_relied_on = (moves.action == ENVIRONMENT_ACTION) & judgement.is_relied_on
         relied_on = _relation(stepper, state_codes, moves, is_relied_on, judgement.canonical_rows)
         relies.append(relied_on.any(axis=0) | nothing_changes)  # whoever takes the step
     moves, judgement = _moves_and_judgement(stepper, flat_states, ENVIRONMENT_ONLY)
-    is_guaranteed = (moves.action == BY_ENVIRONMENT) & judgement.is_guaranteed
+    is_guaranteed = (moves.action == ENVIRONMENT_ACTION) & judgement.is_guaranteed
     guarantees = _relation(stepper, state_codes, moves, is_guaranteed, judgement.canonical_rows)
     program_moves = stepper.moves_of_all(flat_states)  # the steps of all components by their actions
     states_after = stepper.judge(flat_states[program_moves.state], program_moves).canonical_rows
@@ -179,7 +178,7 @@ def _next_states(stepper: Stepper, flat_states: np.ndarray) -> list[np.ndarray]:
     for component in (ENVIRONMENT_ONLY, *range(stepper.specification.num_components)):
         moves, judgement = _moves_and_judgement(stepper, flat_states, component)
         # All of the component's own, and those of its environment that are guaranteed or relied on.
-        is_allowed = (moves.action != BY_ENVIRONMENT) | judgement.is_guaranteed | judgement.is_relied_on
+        is_allowed = (moves.action != ENVIRONMENT_ACTION) | judgement.is_guaranteed | judgement.is_relied_on
         next_states.append(judgement.canonical_rows[is_allowed])
     return next_states
 
