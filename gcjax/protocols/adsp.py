@@ -130,9 +130,12 @@ def adsp(
 
 def _initial_rates(num_windows: int) -> Rates:
     """The rates at first: one commit a window, the search under way; reward -1, least loss inf: nothing known."""
-    zero = jnp.zeros((), jnp.result_type(float))  # so that all are arrays []: bool True (0 == 0), float -1 and inf
+    dtype = jnp.result_type(float)
     return Rates(
-        jnp.ones(num_windows, jnp.int32), is_searching=zero == 0, best_reward=zero - 1, least_loss=zero + jnp.inf
+        jnp.ones(num_windows, jnp.int32),
+        is_searching=jnp.ones((), bool),
+        best_reward=jnp.full((), -1, dtype),
+        least_loss=jnp.full((), jnp.inf, dtype),
     )
 
 

@@ -136,11 +136,16 @@ class _Window(NamedTuple):
 
 
 def _no_pushes(num_workers: int, dtype: jnp.dtype) -> _Window:
-    """The memory before the first push: no window is open (`zero > 0`, False)."""
+    """The memory before the first push: no window is open."""
     del num_workers
-    zero_seconds, zero = jnp.zeros((), dtype), jnp.zeros((), jnp.int32)
-    never = jnp.full((), jnp.inf, dtype)
-    return _Window(first_time=zero_seconds, step_seconds=zero_seconds, end=never, num_commits=zero, is_open=zero > 0)
+    zero_seconds = jnp.zeros((), dtype)
+    return _Window(
+        first_time=zero_seconds,
+        step_seconds=zero_seconds,
+        end=jnp.full((), jnp.inf, dtype),
+        num_commits=jnp.zeros((), jnp.int32),
+        is_open=jnp.zeros((), bool),
+    )
 
 
 _Grace = Callable[[jax.Array, jax.Array], jax.Array]

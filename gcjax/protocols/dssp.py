@@ -94,7 +94,8 @@ def _threshold_rule(lower: int, max_granted: int) -> Rule:
     def memory(num_workers: int, dtype: jnp.dtype) -> _Pushes:
         """The memory at first: no push, and nothing granted."""
         zero_times, zero_steps = jnp.zeros(num_workers, dtype), jnp.zeros(num_workers, jnp.int32)
-        return _Pushes(zero_times, zero_times, num_pushes=zero_steps, num_granted=zero_steps, may_go_on=zero_steps > 0)
+        nobody = jnp.zeros(num_workers, bool)
+        return _Pushes(zero_times, zero_times, num_pushes=zero_steps, num_granted=zero_steps, may_go_on=nobody)
 
     def remember(view: View, worker: jax.Array) -> _Pushes:
         """The memory after a push of `worker`, now: its times, and the steps that it may take beyond `lower`.

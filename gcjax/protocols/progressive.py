@@ -162,10 +162,14 @@ def _trial_rule(group_by_level: jax.Array, num_rounds: int, max_seconds: jax.Arr
     """
 
     def memory(num_workers: int, dtype: jnp.dtype) -> Trial:
-        """The first trial, with one group: row 0 of `group_by_level`; none is chosen yet (`zero > 0`, False)."""
+        """The first trial, with one group: row 0 of `group_by_level`; none is chosen yet."""
         zero = jnp.zeros((), jnp.int32)
         return Trial(
-            group=group_by_level[0], level=zero, begin_time=jnp.zeros((), dtype), num_units=zero, is_chosen=zero > 0
+            group=group_by_level[0],
+            level=zero,
+            begin_time=jnp.zeros((), dtype),
+            num_units=zero,
+            is_chosen=jnp.zeros((), bool),
         )
 
     num_workers = group_by_level.shape[1]

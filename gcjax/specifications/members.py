@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from gcjax.specifications.base import Action, Numbers, Role, Specification, State, zeros
 from gcjax.specifications.events import JOIN, LEAVE, Event
@@ -41,8 +42,8 @@ def with_members(specification: Specification) -> Specification:
             "Say Specification(..., members=...), or look at what does not depend on it: "
             "gcjax.protocols.check without memberships, for a run in which all stay."
         )
-    # First states, sizes and claims are the same whoever takes part. The mask is bool[W], all False.
-    spec_of_nobody = specification.members(zeros(specification.num_workers) > 0)
+    # First states, sizes and claims are the same whoever takes part.
+    spec_of_nobody = specification.members(np.zeros(specification.num_workers, bool))
     inner_state_type = type(spec_of_nobody.initial)
     with_alive = _WithAlive(specification, _state_type(inner_state_type.__name__, inner_state_type._fields))
     zero_per_worker = zeros(specification.num_workers)

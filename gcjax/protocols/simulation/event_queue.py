@@ -44,7 +44,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
     num_workers = work.num_workers
     zeros, never = jnp.zeros(num_workers, jnp.int32), jnp.full(num_workers, jnp.inf, dtype)
     all_idle = zeros  # IDLE is 0
-    is_present = zeros == 0 if queue.is_present is None else queue.is_present  # bool[W]; True for all if None
+    is_present = jnp.ones(num_workers, bool) if queue.is_present is None else queue.is_present
     view = first_view(queue.rule, is_present, dtype)
     no_turn = {"first_unit": work.num_units, "commit": -1, "version": -1}  # the other integers are 0
     no_turn_integers = jnp.asarray([no_turn.get(name, 0) for name in INTEGERS], jnp.int32)
