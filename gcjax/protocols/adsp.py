@@ -124,7 +124,7 @@ def adsp(
         local=LocalWork(),
         loss_feedback=loss_feedback,
         rule=real_clock_rule,
-        specification=lambda num_workers: specifications.adsp(num_workers),
+        specification=specifications.adsp,
     )
 
 

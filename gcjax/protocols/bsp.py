@@ -48,5 +48,5 @@ def bsp() -> Protocol:
         schedule,
         rule=lambda num_workers: round_rule(num_workers, num_units=1),
         max_staleness=lambda num_workers: 0,
-        specification=lambda num_workers: specifications.bsp(num_workers),
+        specification=specifications.bsp,
     )

@@ -66,7 +66,7 @@ def ringleader() -> Protocol:
             gradient_table=True,
         ),
         rule=_not_served,
-        specification=lambda num_workers: specifications.ringleader(num_workers),
+        specification=specifications.ringleader,
     )
 
 
