@@ -198,6 +198,11 @@ class Specification(NamedTuple):
         """Of the contents, so that what is compiled for a specification is there for an equal one."""
         return hash(as_hashable(tuple(self)))
 
+    @staticmethod
+    def of_all_workers(num_workers: int, members: "Callable[[Any], Specification]") -> "Specification":
+        """The specification if all workers take part, from its `members`, which give that of any."""
+        return members(np.ones(num_workers, bool))._replace(members=members)
+
     @property
     def num_components(self) -> int:
         """C: the workers, and then the servers."""

@@ -71,8 +71,7 @@ def _specification_with_cancelling(
     """
     check_num_contributions(num_workers, num_contributions, one_push_per_worker)
     members = partial(_cancelling_with_members, name, num_workers, num_contributions, one_push_per_worker)
-    all_alive = np.ones(num_workers, bool)
-    return members(all_alive)._replace(members=members)
+    return Specification.of_all_workers(num_workers, members)
 
 
 def _cancelling_with_members(

@@ -131,7 +131,8 @@ def decoupled_diloco(num_workers: int = 3, *, num_local_steps: int = 2, min_quor
     name = f"decoupled_diloco({num_workers} workers, {num_local_steps} steps, quorum {min_quorum})"
     program = _QuorumProgram(min_quorum, one_push_per_worker=False, may_wait=False, units_per_push=num_local_steps)
     claim = f"a commit takes all pushes, of {num_local_steps} steps each, and of {min_quorum} workers at least"
-    return _with_all_members(name, num_workers, program, claim)
+    members = partial(_not_cancelling_with_members, name, num_workers, program, claim)
+    return Specification.of_all_workers(num_workers, members)
 
 
 def _specification_without_cancelling(
@@ -157,27 +158,12 @@ def _specification_without_cancelling(
     elif units_per_push > 1:
         contents = f"{num_contributions} push{'es' if num_contributions > 1 else ''} of {units_per_push} steps"
     name = f"{name}({num_workers} workers, takes {num_contributions})"
-    return _with_all_members(name, num_workers, program, claim=f"a commit takes {contents}")
-
-
-def _with_all_members(
-    name: str,
-    num_workers: int,
-    program: "_Program",
-    claim: str,
-) -> Specification:
-    """The specification if all take part; its `members` gives that for any `alive bool[W]`."""
-    members = partial(_not_cancelling_with_members, name, num_workers, program, claim)
-    all_alive = np.ones(num_workers, bool)
-    return members(all_alive)._replace(members=members)
+    members = partial(_not_cancelling_with_members, name, num_workers, program, f"a commit takes {contents}")
+    return Specification.of_all_workers(num_workers, members)
 
 
 def _not_cancelling_with_members(
-    name: str,
-    num_workers: int,
-    program: "_Program",
-    claim: str,
-    alive: Any,
+    name: str, num_workers: int, program: "_Program", claim: str, alive: Any
 ) -> Specification:
     """The specification of a program if the workers `alive bool[W]` take part.
 

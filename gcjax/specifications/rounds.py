@@ -100,8 +100,8 @@ def _averaging_rounds(name: str, num_workers: int, num_local_steps: int, dynamic
     """Rounds of H steps (units) of everybody, 1 to H if `dynamic`; the server commits when all have taken them."""
     check_num_workers(num_workers)
     num_local_steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    with_members = partial(averaging_with_members, name, num_workers, num_local_steps, dynamic)
-    return with_members(np.ones(num_workers, bool))._replace(members=with_members)
+    members = partial(averaging_with_members, name, num_workers, num_local_steps, dynamic)
+    return Specification.of_all_workers(num_workers, members)
 
 
 def averaging_with_members(

@@ -70,9 +70,7 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
       overlap: whether communication and computing overlap.
     """
     check_num_workers(num_workers)
-    all_alive = np.ones(num_workers, bool)
-    specification = _with_members(num_workers, overlap, alive=all_alive)
-    return specification._replace(members=partial(_with_members, num_workers, overlap))
+    return Specification.of_all_workers(num_workers, members=partial(_with_members, num_workers, overlap))
 
 
 def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
