@@ -161,9 +161,8 @@ class Work(NamedTuple):
 
     def num_to_fill(self, first_unit: jax.Array, seconds: jax.Array) -> jax.Array:
         """int32[W]: how many units from the first one on it takes, one at least, to fill so many seconds."""
-        return (self._max_num_units(first_unit, lambda elapsed: (elapsed < seconds) & jnp.isfinite(elapsed)) + 1).clip(
-            1
-        )
+        num_too_few = self._max_num_units(first_unit, lambda elapsed: (elapsed < seconds) & jnp.isfinite(elapsed))
+        return num_too_few + 1
 
     def _max_num_units(self, first_unit: jax.Array, seconds_fit: Callable[[jax.Array], jax.Array]) -> jax.Array:
         """int32[W]: the most units from unit `first_unit int32[W]` on whose seconds fit.
