@@ -11,10 +11,7 @@ from gcjax.equality import comparable
 from gcjax.specifications.base import Numbers, Specification, check_num_workers
 from gcjax.specifications.decodable_rounds import Decodable, all_but
 from gcjax.specifications.events import Event
-from gcjax.specifications.rounds import (
-    has_read,
-    rounds_with_choice,
-)
+from gcjax.specifications.rounds import has_read, rounds_with_choice
 
 
 class CodedRounds(NamedTuple):

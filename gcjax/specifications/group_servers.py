@@ -332,17 +332,13 @@ class _Program(NamedTuple):
         Where a push may have any number of units, those above `num_local_steps` are not counted.
         """
         staleness = jnp.where(self._is_lowest_member(state), state.version - state.read - state.pushes_of_others, 0)
-        pending_units = (
-            state.pending_units
-            if not self.grouping.any_num_steps
-            else jnp.minimum(state.pending_units, self.grouping.num_local_steps)
-        )
-        version_1 = jnp.ones_like(state.version)
-        read_with_staleness = 1 - staleness
+        pending_units = state.pending_units
+        if self.grouping.any_num_steps:
+            pending_units = jnp.minimum(pending_units, self.grouping.num_local_steps)
         return state._replace(
-            version=version_1,
+            version=jnp.ones_like(state.version),
             pending_units=pending_units,
-            read=read_with_staleness,
+            read=1 - staleness,
             pushes_of_others=0 * state.pushes_of_others,
         )
 

@@ -125,9 +125,8 @@ def _waiting_for_neighbours(name: str, hears: np.ndarray) -> Specification:
     more iterations than there are turns and workers, multiplied: no bound is above that.
     """
     num_turns, num_workers = hears.shape[:2]
-    ahead = iterations_ahead(
-        hears
-    )  # int64[turns, W, W]: how far w may be ahead of v, by the turn of its last iteration
+    # int64[turns, W, W]: how far w may be ahead of v, by the turn of its last iteration.
+    ahead = iterations_ahead(hears)
     bounded = ahead < UNBOUNDED
     farthest = int(ahead.max()) if bounded.all() else num_turns * num_workers
 

@@ -174,9 +174,8 @@ class _Search:
         if num_states > max_states:
             raise ValueError(
                 f"{self.spec.name} must have at most {max_states} states that can be reached, with "
-                f"{self.layout.sizes.size} entries each; "
-                f"more have been found. Use fewer than {self.spec.num_workers} workers, or smaller "
-                "parameters."
+                f"{self.layout.sizes.size} entries each; more have been found. Use fewer than {self.spec.num_workers} "
+                "workers, or smaller parameters."
             )
 
     def _followed_steps(self, rows: np.ndarray, first_state_number: int) -> _FollowedSteps:

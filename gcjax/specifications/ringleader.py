@@ -157,10 +157,8 @@ class _Program(NamedTuple):
         (`brought_commit` 1), are for the next round. Fields that say whether are 0 or 1.
         """
         is_for_first_commit, has_brought_commit = self.has_no_commit(state), state.brought_commit[worker] == 1
-        brings_commit, is_for_next_round = (
-            ~is_for_first_commit & ~has_brought_commit,
-            ~is_for_first_commit & has_brought_commit,
-        )
+        brings_commit = ~is_for_first_commit & ~has_brought_commit
+        is_for_next_round = ~is_for_first_commit & has_brought_commit
         after = state._replace(
             busy=state.busy.at[worker].set(0),
             pending_units=state.pending_units.at[worker].add((~is_for_next_round).astype(jnp.int32)),

@@ -282,6 +282,9 @@ def _states_before_events(overlap: bool, state: Busy, events: Event, rows: np.nd
     )
     pending_before = np.where((num_commits == 0)[:, None], state.pending_units, 0)
     version_of_event = state.version + np.cumsum(is_commit, dtype=np.int32) - is_commit  # int32[events], before each
+    next_read = np.broadcast_to(state.next_read, num_arrived.shape)
+    if overlap:
+        next_read = latest(is_begin, version_of_event, state.next_read)
     # A round begins with each commit. A worker is busy from a BEGIN, whose value is True, to a UNIT, whose is False.
     return Busy(
         version=state.version + num_commits,
@@ -289,9 +292,7 @@ def _states_before_events(overlap: bool, state: Busy, events: Event, rows: np.nd
         pending_units=pending_before + num_arrived - num_arrived_at_commit,
         read=latest(is_begin, events.version, state.read),
         busy=latest(is_begin | is_unit, is_begin, state.busy),
-        next_read=latest(is_begin, version_of_event, state.next_read)
-        if overlap
-        else np.broadcast_to(state.next_read, num_arrived.shape),
+        next_read=next_read,
     )
 
 

@@ -167,11 +167,8 @@ class Queue(TurnQueue):
         happens = state.is_running & (change.time == state.view.now)
         presence = with_last_version(state.presence, worker, arrives, state.view.version)
         presence = presence._replace(num_changes=presence.num_changes + happens.astype(jnp.int32))
-        worker, leaves, joins = (
-            jnp.where(happens, change.worker, worker),
-            happens & ~change.joins,
-            happens & change.joins,
-        )
+        worker = jnp.where(happens, change.worker, worker)
+        leaves, joins = happens & ~change.joins, happens & change.joins
         is_changing_worker = jnp.arange(self.work.num_workers, dtype=jnp.int32) == worker
         state = self._with_cut_off_turns(state, is_changing_worker & leaves)
         view = state.view

@@ -237,9 +237,8 @@ def _commit_of_message(
     num_groups, max_messages = int(exchanges.group_of_worker.max()) + 1, num_pushes // exchanges.num_contributions + 1
     # The place of each push among all in the order of commits: the commit that it brings, if it brings one.
     commit_of_push = jnp.zeros(num_pushes, jnp.int32).at[commit_order].set(jnp.arange(num_pushes, dtype=jnp.int32))
-    message_number = jnp.where(
-        jnp.isfinite(commit_time), outcome.message_number, max_messages
-    )  # out of bounds: dropped
+    # Where there is no commit it is out of bounds: dropped.
+    message_number = jnp.where(jnp.isfinite(commit_time), outcome.message_number, max_messages)
     no_commits = jnp.full((num_groups, max_messages), num_pushes, jnp.int32)
     return no_commits.at[group, message_number].set(commit_of_push, mode="drop")
 

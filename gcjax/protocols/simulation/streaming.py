@@ -120,9 +120,8 @@ class _StreamedTurns(NamedTuple):
         turn_number, seconds = inputs
         ring_index = turn_number % (self.lag_turns + 1)
         message_size = self.message_sizes[turn_number % self.message_sizes.size]
-        ready_time = jnp.where(
-            turn_number == 0, self.network.arrivals_at_workers(state.compute_end), state.compute_end
-        )  # at first all parameters
+        first_receive_time = self.network.arrivals_at_workers(state.compute_end)  # of all parameters
+        ready_time = jnp.where(turn_number == 0, first_receive_time, state.compute_end)
         begins_before_merge = _begins_and_end(ready_time, seconds[: self.merge_offset])  # [r + 1, W]
         done_before_merge = begins_before_merge[-1] if self.merge_offset else state.compute_end
         merge_start = jnp.maximum(done_before_merge, state.commit_time[ring_index])
