@@ -89,7 +89,7 @@ class Fragments(NamedTuple):
 
 
 def fragments_of(num_fragments: int, pattern: Pattern, local_share: float) -> Fragments:
-    """P fragments by a pattern; see `PATTERNS`.
+    """P fragments by a pattern; see `Pattern`.
 
     A pattern deals out the layers, in the order of the pytree: arrays whose paths differ in the last entry only. If
     there are fewer of them than fragments it deals out the arrays, and if these are fewer too, their numbers.

@@ -177,11 +177,11 @@ def _trial_rule(group_by_level: jax.Array, num_rounds: int, max_seconds: jax.Arr
     rule = group_rule(lambda view: view.memory.group, num_workers, num_contributions=num_workers)
 
     def remember(view: View, worker: jax.Array) -> Trial:
-        """The trial after a message of `worker`; the next one begins if it brings the commit that ends this one.
+        """The trial after a message of `worker`, or its leaving; the next one if that brings the commit that ends it.
 
-        A commit can also come by its leaving.
-        A trial ends after `units_of_trial` units, and is kept if it took at most `max_seconds`. Every group changes to
-        the groups of the new trial (the next level of `group_by_level`) when it commits next.
+        A trial ends with the commit that makes it `units_of_trial` units or more, and is kept if it took at most
+        `max_seconds`. Every group changes to the groups of the new trial (the next level of `group_by_level`) when it
+        commits next.
         """
         trial: Trial = view.memory
         # bool[W], who is in the worker's group; bool[], whether the message brings a commit of it, one unit of each

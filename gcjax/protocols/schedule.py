@@ -48,7 +48,7 @@ class Schedule(NamedTuple):
     commit was cut off, or is pending at the end, or its code did not need it.
 
     Attributes:
-      time: float[E] seconds, increasing; inf for commits that are not used.
+      time: float[E] seconds, never decreasing; inf for commits that are not used.
       worker: int32[E, C], -1 pads.
       unit: int32[E, C], the unit of work; the first one of the round where a contribution has several.
       work: int32[E, C], the chunks or local steps in the contribution.

@@ -1,9 +1,8 @@
 """The first K pushes, and nobody is cut off: of gradients (Dutta et al. 2018; softsync, Zhang et al. 2016), or FedBuff.
 
 The server commits at the K-th push, before it takes the next one; that of Decoupled DiLoCo takes what else has come by
-the time that it commits. Times are left open: anybody may push next. How old a
-version that a worker works on is, is one bit, since no rule asks for more: staleness has no bound where nobody is cut
-off.
+the time that it commits. Times are left open: anybody may push next. A version that a worker works on is the newest or
+an old one: how old it is no rule asks, and it has no bound where nobody is cut off.
 """
 
 from functools import partial

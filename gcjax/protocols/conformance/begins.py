@@ -13,7 +13,7 @@ from gcjax.protocols.schedule import Schedule
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, STEP, UNIT
 
 Columns = dict[str, Any]
-"""Of events, by the names of `Event`, with the time, whether it is late, and what decides the order at one moment."""
+"""Of events, by the names of `Event`, with the time, whether they are premature, and what orders them at a moment."""
 
 
 def begin_columns(
