@@ -65,19 +65,16 @@ def m_sgc(
       ValueError: if a parameter is out of its range, or a key is needed.
     """
     bursts = burst_model(num_workers, burst, window, max_slow, tolerance)
-    has_coded_parts = max_slow < num_workers
-    task_size = max_slow + 1 if has_coded_parts else 1  # chunks, so that an uncoded part is as long as a coded share
-    jobs_in_flight = window - 1 + burst
-    codes = [uncoded(num_workers, load=(window - 1) * task_size)]
-    if has_coded_parts:
+    scheme = _Multiplex(bursts, num_workers)
+    codes = [uncoded(num_workers, load=scheme.num_uncoded * scheme.task_size)]
+    if scheme.has_coded_parts:
         codes.append(clustered(repetition_code(num_workers, max_slow, rng_key), num_clusters=burst))
-    scheme = _Multiplex(bursts, num_workers, jobs_in_flight, task_size)
     protocol = protocol_of_rounds(
         side_by_side(*codes),
         num_workers,
-        num_units=jobs_in_flight * task_size,
-        num_messages=burst + 1 if has_coded_parts else 1,
-        max_staleness=jobs_in_flight - 1,
+        num_units=scheme.jobs_in_flight * scheme.task_size,
+        num_messages=burst + 1 if scheme.has_coded_parts else 1,
+        max_staleness=scheme.jobs_in_flight - 1,
         rounds=scheme.rounds,
     )
     return protocol.replace(specification=promised_specification(specifications.m_sgc, bursts))
@@ -89,15 +86,10 @@ class _Multiplex(NamedTuple):
     Attributes:
       bursts: the straggler model.
       num_workers: W.
-      jobs_in_flight: window - 1 + burst, the rounds in which there is a task for a job; a job of age a began a
-        rounds before.
-      task_size: the chunks of a task.
     """
 
     bursts: Bursts
     num_workers: int
-    jobs_in_flight: int
-    task_size: int
 
     @property
     def num_uncoded(self) -> int:
@@ -108,6 +100,16 @@ class _Multiplex(NamedTuple):
     def has_coded_parts(self) -> bool:
         """Whether a job has coded parts; not where all workers may be stragglers."""
         return self.bursts.max_slow < self.num_workers
+
+    @property
+    def jobs_in_flight(self) -> int:
+        """The rounds in which there is a task for a job, window - 1 + burst; a job of age a began a rounds before."""
+        return self.num_uncoded + self.bursts.burst
+
+    @property
+    def task_size(self) -> int:
+        """The chunks of a task, so that an uncoded part is as long as a share of a coded one."""
+        return self.bursts.max_slow + 1 if self.has_coded_parts else 1
 
     def step(self, state: tuple[jax.Array, ...], numbered_round: tuple[jax.Array, ...]) -> tuple[Any, Any]:
         """One round, in which a worker does one task for each job in flight.
