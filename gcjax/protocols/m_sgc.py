@@ -4,6 +4,7 @@ Krishnan, Ebrahimi, Khisti, ICLR 2023, arXiv 2211.13802; what it shares with `sr
 `gcjax.protocols.sequential`. Letters: W workers, K units of a worker in a round, C workers of the code.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +20,6 @@ from gcjax.protocols.sequential import (
     Bursts,
     Rounds,
     burst_model,
-    promised_specification,
     protocol_of_rounds,
     repetition_code,
     stop_and_late,
@@ -77,7 +77,7 @@ def m_sgc(
         max_staleness=scheme.jobs_in_flight - 1,
         rounds=scheme.rounds,
     )
-    return protocol.replace(specification=promised_specification(specifications.m_sgc, bursts))
+    return protocol.replace(specification=partial(specifications.m_sgc, burst=burst, window=window, max_slow=max_slow))
 
 
 class _Multiplex(NamedTuple):

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax import _validate, specifications
+from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
 from gcjax.protocols.base import Protocol
@@ -132,14 +132,6 @@ def protocol_of_rounds(
         rule=_not_served,
         waits_for_exact_sum=True,
     )
-
-
-def promised_specification(
-    specification_factory: Callable[..., specifications.Specification], bursts: Bursts
-) -> Callable[[int], specifications.Specification]:
-    """The function from the number of workers to the specification, with the burst, window and max_slow of `bursts`."""
-    numbers_of_bursts = {"burst": bursts.burst, "window": bursts.window, "max_slow": bursts.max_slow}
-    return lambda num_workers: specification_factory(num_workers, **numbers_of_bursts)
 
 
 def stop_and_late(bursts: Bursts, late_before: jax.Array, done_seconds: jax.Array) -> tuple[jax.Array, jax.Array]:

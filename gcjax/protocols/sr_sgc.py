@@ -4,6 +4,7 @@ Krishnan, Ebrahimi, Khisti, ICLR 2023, arXiv 2211.13802; what it shares with `m_
 `gcjax.protocols.sequential`. Letters: W workers, K units of a worker in a round.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +17,6 @@ from gcjax.protocols.sequential import (
     Bursts,
     Rounds,
     burst_model,
-    promised_specification,
     protocol_of_rounds,
     repetition_code,
     stop_and_late,
@@ -70,7 +70,7 @@ def sr_sgc(
     protocol = protocol_of_rounds(
         code, num_workers, num_units=load, num_messages=1, max_staleness=max_jobs_ended_meanwhile, rounds=scheme.rounds
     )
-    return protocol.replace(specification=promised_specification(specifications.sr_sgc, bursts))
+    return protocol.replace(specification=partial(specifications.sr_sgc, burst=burst, window=window, max_slow=max_slow))
 
 
 class _SelectiveRepeat(NamedTuple):
