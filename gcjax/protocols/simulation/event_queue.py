@@ -260,36 +260,34 @@ class Queue(TurnQueue):
             asks_everybody=state.asks_everybody | happens,
             view=decisions.with_memory(self.rule, view, worker, remembers, happens),
         )
-        view_before = view if self.rule.takes is not None else None
         if self.looks_at_everybody:
-            return self._with_commit(state, worker, happens, view_before)
+            return self._with_commit(state, worker, happens, view)
         changes_others = happens
         if self.rule.takes is None and self.rule.cuts_off is None and self.changes is None:
             is_alone = counts.messages == num_own_messages
             state = state._replace(view=decisions.without_own_messages(state.view, worker, happens & is_alone))
             changes_others = happens & ~is_alone
-        return run_if(changes_others, lambda state: self._with_commit(state, worker, happens, view_before), state)
+        return run_if(changes_others, lambda state: self._with_commit(state, worker, happens, view), state)
 
     @property
     def _has_events_without_message(self) -> bool:
         """Whether something else can happen than that a message arrives: an alarm, a change, the end of a transfer."""
         return self.rule.alarm is not None or self.changes is not None or self.network.server is not None
 
-    def _with_commit(self, state: State, worker: jax.Array, happens: jax.Array, view_before: View | None) -> State:
+    def _with_commit(self, state: State, worker: jax.Array, happens: jax.Array, view_before: View) -> State:
         """The state in which the messages of the commit are taken, if it `happens bool[]`, and turns are cut off.
 
         Args:
           state: in which the commit is counted, and the message of the worker is remembered.
           worker: int32[], whose event has brought it.
           happens: as said.
-          view_before: what the rule saw before, where it says whose messages are taken; otherwise None.
+          view_before: what the rule saw before, by which it says whose messages are taken.
         """
         state = self.with_constant_alive(state)
         is_committed = jnp.broadcast_to(happens, state.phase.shape)
-        if self.rule.takes is not None and view_before is not None:
+        if self.rule.takes is not None:
             is_committed &= self.rule.takes(view_before, worker)
-            num_uncommitted = view_before.num_uncommitted
-            has_message = num_uncommitted > 0  # whoever has left need not have one
+            has_message = view_before.num_uncommitted > 0  # whoever has left need not have one
             has_taken_message = is_committed if self.changes is None else is_committed & has_message
             state = self._with_commit_of_messages(state, has_taken_message, view_before.num_commits)
         state = state._replace(view=decisions.without_messages(state.view, is_committed))
