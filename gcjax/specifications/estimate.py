@@ -28,11 +28,11 @@ ROWS_AT_ONCE = 64
 
 
 class LowerBound(NamedTuple):
-    """What there is at bound.
+    """How many states there are at least.
 
     Attributes:
-      states: of all workers.
-      worker_states: c, the states of each worker.
+      states: of all workers together, c^W times the estimated share of canonical ones.
+      worker_states: c, the states of each worker by itself; at most `MAX_WORKER_STATES` are looked for.
     """
 
     states: float
@@ -43,11 +43,7 @@ _NOTHING_KNOWN = LowerBound(states=1.0, worker_states=1)
 
 
 def check_size(stepper: Stepper) -> None:
-    """Raises an error if there are too many states to explore, as far as that is known before.
-
-    Raises:
-      ValueError: if there are.
-    """
+    """Raises a `ValueError` if there are too many states to explore, as far as that is known before."""
     if math.prod(stepper.layout.sizes.tolist()) <= MAX_STATES:
         return
     bound = min_states(stepper)

@@ -53,7 +53,7 @@ class Grouping(NamedTuple):
 
 
 def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Specification:
-    """The specification of groups that push alternately with reading; `name` is the protocol's, for people."""
+    """The specification of groups that read and push in turn; `name` is the protocol's, for people."""
     _validate.integer("num_local_steps", grouping.num_local_steps, minimum=1)
     zero_per_worker, zero = zeros(num_workers), np.int32(0)
     one_value, two_values = zero_per_worker + 1, zero_per_worker + 2

@@ -100,7 +100,7 @@ def grouped(
 
 @comparable
 def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = None) -> Specification:
-    """Progressive grouping: the same, while groups are halved after their next push.
+    """Progressive grouping: as `grouped`, while groups are halved after their next push.
 
     When a trial is over, and whether it was fast enough, is left open (Basu et al. 2018).
 

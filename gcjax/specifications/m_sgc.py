@@ -79,12 +79,12 @@ class _Multiplex(NamedTuple):
 
     @property
     def jobs_in_flight(self) -> int:
-        """The jobs in flight."""
+        """The rounds in which a job is worked on, and so the jobs that are worked on in a round."""
         return self.window - 1 + self.burst
 
     @property
     def has_coded_parts(self) -> bool:
-        """Whether there are coded parts."""
+        """Whether a job has coded parts; not where all workers may be late."""
         return self.max_slow < self.num_workers
 
     @property

@@ -28,7 +28,8 @@ def with_members(specification: Specification) -> Specification:
     """The specification for workers that leave and join; its first state has none yet.
 
     Its states have one field more, `alive`: 1 for who takes part. It is for runs to be held against, event by event,
-    and not for exploring: so `canonicalise`, `is_explored`, `rely`, `replay` are left out, and numbers outgrow `sizes`.
+    and not for exploring: so `canonicalise`, `is_explored`, `rely`, `replay` are left out, and numbers outgrow `sizes`;
+    so is `begins_before_commits`.
 
     Args:
       specification: one with `members`: `alive bool[W] -> Specification`.
@@ -111,8 +112,9 @@ class _WithAlive(NamedTuple):
     def _action_with_members(self, action: Action, role_number: int, index: int) -> Action:
         """An action, at the place `index` among those of its role, for states with `alive int[W]`, 1 who takes part.
 
-        Each of its functions is looked up anew in the specification of those who take part in the state that it gets.
-        The number of its role is 0 for workers, 1 for servers.
+        Its `move`, `matches` and `actor` are looked up anew in the specification of those who take part in the state
+        that they get; `matches_effect` is one for all, and sees states with `alive`. The number of its role is 0 for
+        workers, 1 for servers.
         """
 
         def action_of_alive(state: State) -> Action:
