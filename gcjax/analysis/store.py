@@ -100,6 +100,17 @@ def make_empty_folder(path: str | Path) -> Path:
     return folder
 
 
+def check_not_finished(folder: Path) -> None:
+    """Raises `ValueError` if a folder has a finished run, so that no result is ever overwritten."""
+    with os_errors_as_value_error(folder):
+        is_finished = (folder / seal.RUN_JSON).exists() and not (folder / CHECKPOINTS).is_dir()
+    if is_finished:
+        raise ValueError(
+            f"The output folder must be new, or have a run that can go on; the run in {folder} is finished. Choose "
+            "another one."
+        )
+
+
 def os_errors_as_value_error(folder: Path) -> AbstractContextManager[None]:
     """In its block, an error of the operating system is a `ValueError`: the output folder cannot be written."""
     return files.os_errors_as_value_error("The output folder must be one", folder, "Choose another one with --out.")

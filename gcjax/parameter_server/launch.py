@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import connection as pipes
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -275,6 +276,7 @@ def local_run(
     arguments: Mapping[str, Any] | None = None,
     throttle: Throttle | None = None,
     restart: bool = False,
+    checkpoints: str | Path | None = None,
 ) -> LiveRun:
     """A run with the server in this process, and all its workers in processes of this machine.
 
@@ -284,13 +286,14 @@ def local_run(
       arguments: of `make_setup`, numbers and text.
       throttle: `(worker, unit) -> seconds` that a unit takes at least; can be imported by its name.
       restart: whether a worker that is ended by a signal is started again.
+      checkpoints: a folder in which the server keeps the run, as in `Server`.
 
     Raises:
       ValueError: for bad input.
       WorkerError: if a worker has ended with an error, or signals have ended so many that the run cannot begin.
     """
     setup = make_setup(**dict(arguments or {}))
-    server = Server(setup, limits)
+    server = Server(setup, limits, checkpoints=checkpoints)
     numbers, num_needed = range(setup.num_workers), limits.min_workers or setup.num_workers
     ended_workers: set[int] = set()
 

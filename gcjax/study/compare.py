@@ -11,7 +11,7 @@ import numpy as np
 
 from gcjax import _validate, analysis, config, files, processes
 from gcjax.analysis import gantt
-from gcjax.analysis.store import Columns
+from gcjax.analysis.store import Columns, check_not_finished
 from gcjax.progress import Progress, silent
 from gcjax.protocols import Protocol, Schedule
 from gcjax.stragglers import Absences, Links, Network, RandomAbsences, StragglerModel
@@ -48,17 +48,18 @@ def compare(
       network: the time of messages, or links whose messages are as large as the parameters; instantaneous if None.
       absences: when workers are away, or how it is drawn for each seed; never if None.
       timeline_seconds: how far the timeline goes, above 0; 12 median units of work if None.
-      out: the folder to write; empty, or with the checkpoints of this comparison.
+      out: the folder to write; new, or with the checkpoints of this comparison.
       progress: tells a person how far it is; nobody if None.
 
     Raises:
       ValueError: if there is no scheme, or no target, or a number is out of its range, or what is asked for does not
-        fit into memory, or the sampled units are used up before `study.seconds`, or the checkpoints are of another
-        comparison.
+        fit into memory, or the sampled units are used up before `study.seconds`, or the run in the folder is finished
+        or its checkpoints are of another comparison.
     """
     if timeline_seconds is not None:
         _validate.single_number("timeline_seconds", timeline_seconds, above=True, finite=True)
     out, progress = Path(out), progress or silent()
+    check_not_finished(out)
     goal = study.goal  # raises if there is no target, before anything is computed
     plan = runner.plan(study, schemes, {"all": Condition(stragglers, network or Network(), absences)})
     timeline_seconds = _default_timeline_seconds(plan.inputs) if timeline_seconds is None else timeline_seconds

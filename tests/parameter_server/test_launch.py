@@ -143,10 +143,11 @@ def test_what_cannot_go_to_a_process_is_refused(target, arguments, words):
 
 
 @pytest.mark.slow
-def test_a_run_with_processes_can_be_replayed():
+def test_a_run_with_processes_is_kept_and_can_be_replayed(tmp_path):
     limits = parameter_server.Limits(30, seconds=60.0)
-    run = launch.local_run(ssp_setup, limits, throttle=paced)
-    assert len(run.loss) == 30
+    run = launch.local_run(ssp_setup, limits, throttle=paced, checkpoints=tmp_path)
+    kept = parameter_server.load_run(ssp_setup(), tmp_path)
+    assert len(run.loss) == 30 and (kept.loss == run.loss).all()
     assert protocols.check(run.schedule, protocols.ssp(staleness=2).specification(NUM_WORKERS))
     chex.assert_trees_all_close(run.params, replay(protocols.ssp(staleness=2), run).params, rtol=1e-4, atol=1e-6)
 

@@ -76,6 +76,13 @@ def again(tmp_path_factory):
     return out, results, shown
 
 
+def test_a_finished_run_is_not_overwritten(written):
+    out, results, _, _ = written
+    with pytest.raises(ValueError, match="the run in .* is finished. Choose another one"):
+        small(out, num_units=121)
+    assert analysis.load(out).facts == results.facts
+
+
 def test_everything_is_written(written):
     out, results, shown, _ = written
     names = {"operative.gin", "run.json", "metrics.parquet", "timeline.parquet", "commits.parquet", "summary.md"}
