@@ -129,7 +129,10 @@ def _refusal_by_next_run_ignored(place: Place, identity: str) -> Iterator[None]:
     try:
         yield
     except parameter_server.Refused:
-        is_same_run = _served_identity(place) == identity
+        try:
+            is_same_run = _served_identity(place) == identity
+        except parameter_server.Disconnected:  # the run of the server that has answered is done
+            is_same_run = False
         if is_same_run:
             raise
 

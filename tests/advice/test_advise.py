@@ -395,7 +395,10 @@ def test_drawn_stretches_vary_as_what_is_foretold_from_so_many_blocks():
         (np.ones((31, 4)), "2 workers and 32 steps at least; got 4 workers and 31 steps"),
         (np.ones((32, 1)), "got 1 worker and 32 steps"),
         (np.where(np.arange(128).reshape(32, 4) == 33, np.inf, 1.0), "worker 1 fails at step 8"),
-        (np.where(np.arange(4) == 2, np.nan, np.ones((32, 4))), "worker 2 has none. Leave its column out"),
+        (
+            np.where(np.arange(4) == 2, np.nan, np.ones((32, 4))),
+            "a time of every worker; worker 2 has none. .* out.$",
+        ),
         (np.zeros((32, 4)), "the median of every step is 0 s"),
     ],
 )

@@ -110,20 +110,40 @@ def test_a_worker_that_comes_too_late_is_done(monkeypatch):
     live_members.take_part(cases, place, pace=0.1, stop_seconds=1.0)
 
 
-def test_a_server_whose_run_is_done_is_asked_again():
-    answers = [Message({"kind": "end"}), *(Message({"kind": "pong", "identity": name}) for name in ("last", "next"))]
+@contextlib.contextmanager
+def answers(*messages):
+    """A place whose server answers one ping after the other with these."""
+    left = list(messages)
 
     def answer(connection):
         assert connection.receive().kind == "ping"
-        connection.send(answers.pop(0))
+        connection.send(left.pop(0))
         with contextlib.suppress(parameter_server.Disconnected):
             connection.receive()
 
     listener = flight.listen("127.0.0.1:0", answer, max_bytes=0, security=parameter_server.Security(open_to_all=True))
-    place = live_members.Place(worker=0, address=listener.address, token="", patience=60.0)
     with contextlib.closing(listener):
+        yield live_members.Place(worker=0, address=listener.address, token="", patience=60.0)
+    assert not left
+
+
+END = Message({"kind": "end"})
+
+
+def pong(identity):
+    return Message({"kind": "pong", "identity": identity})
+
+
+def test_a_server_whose_run_is_done_is_asked_again():
+    with answers(END, pong("last"), pong("next")) as place:
         assert live_members._next_identity(place, "last") == "next"
-    assert not answers
+
+
+@pytest.mark.parametrize("answer, is_raised", [(pong("own"), True), (pong("next"), False), (END, False)])
+def test_a_refusal_by_another_run_is_let_pass(answer, is_raised):
+    raised = pytest.raises(parameter_server.Refused) if is_raised else contextlib.nullcontext()
+    with answers(answer) as place, raised, live_members._refusal_by_next_run_ignored(place, "own"):
+        raise parameter_server.Refused("another setup")
 
 
 def test_a_worker_that_fails_before_there_is_a_server_ends_the_run(monkeypatch):
