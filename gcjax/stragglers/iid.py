@@ -5,6 +5,7 @@ Letters: W workers.
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,7 +37,15 @@ def independent(draw: Callable[..., jax.Array], **parameters: Parameter) -> Stra
     Args:
       draw: pure function `(rng_key, **parameters float[W]) -> seconds float[W]`.
       **parameters: what to call `draw` with, each a number or one a worker.
+
+    Raises:
+      ValueError: if `draw` takes other arguments.
     """
+    try:
+        inspect.signature(draw).bind(None, **parameters)
+    except TypeError as error:
+        call = ", ".join(("rng_key", *parameters))
+        raise ValueError(f"draw must be a function that can be called as draw({call}); got {draw}: {error}.") from None
 
     def init(rng_key: jax.Array, num_workers: int) -> dict[str, jax.Array]:
         """The parameters, each float[W], as the state."""

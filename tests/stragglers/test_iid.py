@@ -82,6 +82,12 @@ def test_parameters_per_worker():
     np.testing.assert_allclose(seconds.mean(axis=0) / means, 1.0, atol=0.15)
 
 
+@pytest.mark.parametrize("draw", [lambda rng_key, num_workers, low: low, lambda rng_key: 1.0, "uniform"])
+def test_a_draw_of_other_arguments_is_refused(draw):
+    with pytest.raises(ValueError, match=r"can be called as draw\(rng_key, low\); got .*: "):
+        stragglers.independent(draw, low=1.0)
+
+
 def test_independent_takes_a_users_own_distribution():
     def uniform(rng_key, low, high):
         return jax.random.uniform(rng_key, low.shape, low.dtype, low, high)
