@@ -102,9 +102,7 @@ def make_empty_folder(path: str | Path) -> Path:
 
 def check_not_finished(folder: Path) -> None:
     """Raises `ValueError` if a folder has a finished run, so that no result is ever overwritten."""
-    with os_errors_as_value_error(folder):
-        is_finished = (folder / seal.RUN_JSON).exists() and not (folder / CHECKPOINTS).is_dir()
-    if is_finished:
+    if _has_finished_run(folder):
         raise ValueError(
             f"The output folder must be new, or have a run that can go on; the run in {folder} is finished. Choose "
             "another one."
@@ -123,13 +121,15 @@ def resumable_or_new_folder(path: str | Path) -> Path:
       ValueError: if something else is in it, for example a finished run.
     """
     folder = Path(path)
-    with os_errors_as_value_error(folder):
-        if (folder / CHECKPOINTS).is_dir():
-            return folder
-        is_finished = (folder / seal.RUN_JSON).exists()
-    if is_finished:
+    if _has_finished_run(folder):
         raise ValueError(f"The run in {folder} is finished, so there is nothing to resume.")
-    return make_empty_folder(folder)
+    return folder if (folder / CHECKPOINTS).is_dir() else make_empty_folder(folder)
+
+
+def _has_finished_run(folder: Path) -> bool:
+    """Whether a run has written everything to the folder, and has no checkpoints any more."""
+    with os_errors_as_value_error(folder):
+        return (folder / seal.RUN_JSON).exists() and not (folder / CHECKPOINTS).is_dir()
 
 
 def is_comparison(folder: Path) -> bool:
