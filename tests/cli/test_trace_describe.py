@@ -53,7 +53,7 @@ def test_json_has_all_of_it(here):
     status, out, err = here("job.csv", "--json")
     assert (status, err) == (0, "") and out.count("\n") == 1
     result = json.loads(out, parse_constant=pytest.fail)
-    assert (result["command"], result["file"]) == ("trace describe", "job.csv")
+    assert (result["command"], result["files"]) == ("trace describe", ["job.csv"])
     verdict = result["verdict"]
     assert (verdict["severity"], verdict["kind"], verdict["workers"]) == ("critical", "persistent", ["2"])
     assert verdict["cost"] == pytest.approx(1 / 3) and verdict["sentence"].startswith("Critical: worker 2")

@@ -47,7 +47,7 @@ def test_scripts_get_one_object(trace, capsys):
     status, out, _ = fitted(capsys, trace, "--json", "--held-out", 0.5, "--seed", 3)
     result = json.loads(out, parse_constant=pytest.fail)
     fits = stragglers.fit(trace, held_out=0.5, seed=3, num_simulated_models=0)
-    assert status == 0 and (result["command"], result["file"]) == ("trace fit", str(trace))
+    assert status == 0 and (result["command"], result["files"]) == ("trace fit", [str(trace)])
     assert result["steps"] == {"fitted": 100, "held_out": 100}
     assert [fit["name"] for fit in result["times"]] == [fit.name for fit in fits.duration_fits]
     assert result["times"][0]["held_out"] == fits.best.held_out_score._asdict()

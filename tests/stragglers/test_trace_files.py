@@ -312,8 +312,14 @@ def test_names_may_be_categories(tmp_path):
     assert trace.workers == ("h0", "h1") and trace.compute.tolist() == [[2.0, 1.0]]
 
 
-def test_another_separator_is_said(tmp_path):
-    path = tmp_path / "semicolons.csv"
-    path.write_text("worker;unit;seconds\n0;0;1.0\n")
-    with pytest.raises(ValueError, match="must be separated by commas; those of .* seem to be by ';'"):
-        stragglers.read_trace(path)
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_another_separator(tmp_path, separator):
+    path = tmp_path / "table.csv"
+    path.write_text("worker;unit;seconds;of a, or b\n01;0;1.0;x\n".replace(";", separator).replace(",", ""))
+    assert stragglers.read_trace(path).workers == ("01",)
+
+
+def test_commas_come_first(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("worker,unit,seconds,of a; or b\n0,0,1.0,x\n")
+    assert stragglers.read_trace(path).compute.tolist() == [[1.0]]

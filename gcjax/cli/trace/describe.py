@@ -33,7 +33,7 @@ def command(options: argparse.Namespace) -> None:
         with files.os_errors_as_value_error("--heat-map must be a file", options.heat_map):
             write_heat_map(trace, options.heat_map)
     if options.json:
-        options.result = {"file": options.file, **description_json.whole_description_json(description)}
+        options.result = {"files": options.files, **description_json.whole_description_json(description)}
         return
     for part in description_tables.printed_parts(description):
         console().print(part, highlight=False)

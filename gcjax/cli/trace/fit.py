@@ -46,7 +46,7 @@ def command(options: argparse.Namespace) -> None:
         with files.os_errors_as_value_error("--out must be a file", options.out):
             Path(options.out).write_text(fits.gin)
     if options.json:
-        options.result = {"file": options.file, **fit_json.fits_json(fits)}
+        options.result = {"files": options.files, **fit_json.fits_json(fits)}
         return
     for part in fit_tables.printed_parts(fits):
         console().print(part, highlight=False, soft_wrap=isinstance(part, Text))  # lines to paste stay whole

@@ -1,4 +1,4 @@
-"""The file of a trace on the command line, and how it is to be read."""
+"""The files of a trace on the command line, and how they are to be read."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds to the parser of a command the file, how it is to be read, `--json` and `--traceback`."""
+    """Adds to the parser of a command the files, how they are to be read, `--json` and `--traceback`."""
     parser.add_argument(
-        "file",
-        metavar="FILE",
-        help="measured times: CSV, Parquet, an array [steps, workers] in .npy, or the folder of gcjax.watch",
-    )
+        "files", metavar="FILE", nargs="+",
+        help="measured times: CSV, Parquet, an array [steps, workers] in .npy, or the folder of gcjax.watch; several "
+        "tables are one trace",
+    )  # fmt: skip
     parser.add_argument(
         "--columns", metavar="NAMES", type=_column_of_field,
         help="which column of a table is what, e.g. worker=host,step=iteration,compute=ms (or start=begun,end=done); "
-        "communication= if there is one; without it the layouts that are known are tried",
+        "communication= if there is one; of several files, each of one worker, worker= may be left out. Without it the "
+        "layouts that are known are tried",
     )  # fmt: skip
     parser.add_argument(
         "--name", metavar="NAME", default="step",
@@ -37,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def trace_of_options(options: argparse.Namespace) -> Trace:
-    """The trace in the file that the options name; a folder is one of `gcjax.watch`, and has no columns to name.
+    """The trace in the files that the options name; a folder is one of `gcjax.watch`, and has no columns to name.
 
     Raises:
       ValueError: if it cannot be read, or is a folder and columns or their scale are named; see
@@ -45,21 +46,22 @@ def trace_of_options(options: argparse.Namespace) -> Trace:
     """
     from gcjax.stragglers import read_trace
 
-    is_folder_of_watch = Path(options.file).expanduser().is_dir()
-    if is_folder_of_watch:
+    first_file = options.files[0]
+    if len(options.files) == 1 and Path(first_file).expanduser().is_dir():
         from gcjax.watching import record
 
         for name, is_given in (("--columns", options.columns is not None), ("--scale", options.scale != 1.0)):
             if is_given:
                 raise ValueError(
-                    f"{name} is for a file; {options.file} is a folder, as gcjax.watch writes it, whose columns are "
+                    f"{name} is for a file; {first_file} is a folder, as gcjax.watch writes it, whose columns are "
                     "known and whose times are in seconds. Leave it out, or give a file."
                 )
-        return record(options.file, name=options.name)
+        return record(first_file, name=options.name)
     if options.name != "step":
-        raise ValueError(f"--name is for a folder of gcjax.watch; {options.file} is none. Leave it out.")
+        raise ValueError(f"--name is for a folder of gcjax.watch; {first_file} is none. Leave it out.")
     with warning_lines.print_warnings():
-        return read_trace(options.file, columns=options.columns, scale=options.scale)
+        path = first_file if len(options.files) == 1 else options.files
+        return read_trace(path, columns=options.columns, scale=options.scale)
 
 
 def _column_of_field(text: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ import re
 import tokenize
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
 from gcjax import _validate
-from gcjax.stragglers.traces import base, layouts
+from gcjax.stragglers.traces import base, layouts, several_files
 from gcjax.stragglers.traces.base import Trace
 
 _READ_OPTIONS = csv.ReadOptions(use_threads=False)  # with one thread, errors name the row
@@ -81,7 +81,9 @@ def _with_empty_cells(seconds: np.ndarray) -> pa.Array:
     return pa.array(seconds.ravel(), mask=np.isnan(seconds).ravel())
 
 
-def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, scale: float = 1.0) -> Trace:
+def read_trace(
+    path: str | Path | Sequence[str | Path], *, columns: Mapping[str, str] | None = None, scale: float = 1.0
+) -> Trace:
     """Reads measured times; what kind of file it is, is seen from how it begins.
 
     Four layouts of a table, CSV or Parquet, are known:
@@ -98,13 +100,16 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
 
     Any other table can be read by the names of its columns. What is missing or there twice is dealt with as
     `Trace.reading` says, and counted there: the later row counts for a cell that has two, a step that no row has gets
-    no row, and a cell without a row is NaN.
+    no row, and a cell without a row is NaN. Cells of a CSV file are separated by commas or, where its head has none, by
+    semicolons, tabs or bars.
 
     Args:
-      path: a CSV or Parquet file, or an array float[T, W] or int[T, W] in a .npy file.
+      path: a CSV or Parquet file, or an array float[T, W] or int[T, W] in a .npy file. Or several tables, such as one
+        of each worker: in the layout of `write_trace`, or with `columns`; later ones count as later rows do.
       columns: the names of the columns that hold "worker" (numbers or text), "step" (whole numbers), "compute", and
         "communication" if there is one; for a table of a layout that is not known. Instead of "compute" there may be
         "start" and "end": numbers, or dates with times, of which the difference is in seconds. An array has no names.
+        Of several files "worker" may be left out: each is then of the worker that it is named after.
       scale: seconds in a unit of the file's times, for example 1e-3 where it has milliseconds.
 
     Returns:
@@ -112,15 +117,26 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
 
     Raises:
       ValueError: if there is no such file, or a part of it is missing, or it has none of the layouts, or leaves out
-        more than 99 of 100 cells, or its array is of another form.
+        more than 99 of 100 cells, or its array is of another form; or if several files cannot be one trace.
 
     Warns:
       UserWarning: if the last line of a CSV file without the column `rows` does not end: it may have been cut.
     """
-    path = Path(path).expanduser()
     _validate.single_number("scale", scale, above=True, finite=True)
+    if isinstance(path, (str, Path)):
+        return _trace_of_file(Path(path).expanduser(), columns, scale)
+    paths = [Path(file).expanduser() for file in path]
+    names = (
+        several_files.workers_of_files(paths) if "worker" not in (columns or {"worker": ""}) else [None] * len(paths)
+    )
+    traces = [_trace_of_file(file, columns, scale, worker=name) for file, name in zip(paths, names, strict=True)]
+    return several_files.one_trace(paths, traces)
+
+
+def _trace_of_file(path: Path, columns: Mapping[str, str] | None, scale: float, *, worker: str | None = None) -> Trace:
+    """The trace in one file, as `read_trace` says; all of `worker`, if that is not None."""
     with errors_name_file(path):
-        return _read(path, columns, scale)
+        return _read(path, columns, scale, worker)
 
 
 def as_trace(trace: str | Path | Trace | np.ndarray) -> Trace:
@@ -144,8 +160,8 @@ def errors_name_file(path: str | Path) -> Iterator[None]:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _read(path: Path, columns: Mapping[str, str] | None, scale: float) -> Trace:
-    """The trace in a file, as `read_trace` says."""
+def _read(path: Path, columns: Mapping[str, str] | None, scale: float, worker: str | None) -> Trace:
+    """As `_trace_of_file`, with errors that may not name the file."""
     with _damage_as_value_error(path):
         with open(path, "rb") as file:
             can_seek = file.seekable()
@@ -173,12 +189,12 @@ def _read(path: Path, columns: Mapping[str, str] | None, scale: float) -> Trace:
         return _scaled_trace(base.trace_of_array(array, layout="NumPy"), scale)
     if is_parquet:
         with source:
-            layout = _layout(path, source.schema_arrow, source.metadata.num_rows, columns, scale)
+            layout = _layout(path, source.schema_arrow, source.metadata.num_rows, columns, scale, worker)
             trace = layout.trace_of_parts(str(path), _table_parts(path, source, layout.columns))
     else:
         if layouts.ROWS not in names:
             _warn_if_cut(path, data)
-        layout = _layout(path, table.schema, table.num_rows, columns, scale)
+        layout = _layout(path, table.schema, table.num_rows, columns, scale, worker)
         trace = layout.trace_of_parts(str(path), [table.select(layout.columns)])
     return _scaled_trace(trace, scale)
 
@@ -189,12 +205,13 @@ def _table_of_csv(data: bytes, columns: Mapping[str, str] | None) -> pa.Table:
     So 01, 1.10 and 1e2 do, and are other workers than 1, 1.1 and 100. In the layout of gcjax other numbers are wrong,
     and are left to be refused, unless two of them would be one worker. `columns` as in `read_trace`.
     """
-    table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS)
+    separators = csv.ParseOptions(delimiter=_separator(data))
+    table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS, separators)
     name = layouts.worker_column(table.column_names, columns)
     if name is None or pa.types.is_string(table[name].type) or table[name].null_count:
         return table
     as_text = csv.ConvertOptions(column_types={name: pa.string()}, include_columns=[name])
-    texts = pc.utf8_trim_whitespace(csv.read_csv(pa.BufferReader(data), _READ_OPTIONS, convert_options=as_text)[name])
+    texts = pc.utf8_trim_whitespace(csv.read_csv(pa.BufferReader(data), _READ_OPTIONS, separators, as_text)[name])
     names = pc.unique(texts).to_pylist()
     if _are_usual_numbers(names):
         return table
@@ -202,6 +219,12 @@ def _table_of_csv(data: bytes, columns: Mapping[str, str] | None) -> pa.Table:
     if columns is None and not would_be_one and not all(map(str.isdecimal, names)):
         return table
     return table.set_column(table.column_names.index(name), name, texts)
+
+
+def _separator(data: bytes) -> str:
+    """What separates the columns of a CSV file, by its first line: a comma if it has one, or no other separator."""
+    head = re.split(rb"[\r\n]", data, maxsplit=1)[0]
+    return next((separator for separator in ",;\t|" if separator.encode() in head), ",")
 
 
 def _are_usual_numbers(texts: list[str]) -> bool:
@@ -218,10 +241,10 @@ def _with_fractions(array: np.ndarray) -> np.ndarray:
 
 
 def _layout(
-    path: Path, schema: pa.Schema, num_rows: int, columns: Mapping[str, str] | None, scale: float
+    path: Path, schema: pa.Schema, num_rows: int, columns: Mapping[str, str] | None, scale: float, worker: str | None
 ) -> layouts.Layout:
     """The layout of a table with these columns; a `ValueError` if it has none, or no rows, or takes no `scale`."""
-    layout = layouts.layout(str(path), schema.names, columns)
+    layout = layouts.layout(str(path), schema.names, columns, worker)
     layouts.check_scale(str(path), schema, columns, scale)
     if not num_rows:
         raise ValueError(f"A trace must have rows; {path} has none.")

@@ -43,13 +43,14 @@ class Layout(NamedTuple):
     trace_of_parts: Callable[[str, Iterable[pa.Table]], Trace]
 
 
-def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> Layout:
+def layout(path: str, names: list[str], columns: Mapping[str, str] | None, worker: str | None = None) -> Layout:
     """The layout of a table: which of its columns are read, and how they become a trace.
 
     Args:
       path: of the file, for errors.
       names: of all columns of the table.
       columns: the names of its columns, for a table of another layout; see `read_trace`.
+      worker: whose rows all are, if `columns` name no column for that.
 
     Raises:
       ValueError: if it has none of the layouts.
@@ -57,9 +58,9 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
     if len(set(names)) < len(names):
         raise ValueError(f"the columns of a trace must have different names; {path} has {_quoted_names(names)}.")
     if columns is not None:
-        _check_columns(path, names, columns)
+        _check_columns(path, names, columns, worker)
         distinct_columns = list(dict.fromkeys(columns.values()))
-        return _layout_of_whole_table(distinct_columns, partial(_named_columns_trace, columns=columns))
+        return _layout_of_whole_table(distinct_columns, partial(_named_columns_trace, columns=columns, worker=worker))
     if set(_OWN) <= set(names):
         present_columns = [name for name in (*_OWN, COMMUNICATION, ROWS) if name in names]
         return _layout_of_whole_table(present_columns, _own_trace)
@@ -73,11 +74,6 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
     if worker_columns:
         read = partial(_column_a_worker_trace, worker_columns=worker_columns, step_column=step_column)
         return _layout_of_whole_table(names, read)
-    if len(names) == 1 and (separator := next((x for x in ";\t|" if x in names[0]), None)):
-        raise ValueError(
-            f"The columns of a trace must be separated by commas; those of {path} seem to be by {separator!r}: "
-            f"{_quoted_names(names)}."
-        )
     raise ValueError(
         f"A trace must have the columns {', '.join(_OWN)}, or {', '.join(_ALIBABA)}, or "
         f"{', '.join(operations.COLUMNS)}, or one for each worker with the names 0 to W-1, or w0 to w(W-1) with w or "
@@ -186,22 +182,25 @@ def _alibaba_trace(path: str, table: pa.Table) -> Trace:
     return base.trace_of_rows("Alibaba PAI", worker_index, step, compute, workers=worker_names, is_relative=True)
 
 
-def _check_columns(path: str, names: list[str], columns: Mapping[str, str]) -> None:
+def _check_columns(path: str, names: list[str], columns: Mapping[str, str], worker: str | None) -> None:
     """Raises `ValueError` unless `columns` (what -> name) has all that is needed, and the table has these `names`."""
-    fields = set(columns) - {COMMUNICATION}
+    fields = set(columns) - {COMMUNICATION} | ({"worker"} if worker is not None else set())
     if fields not in ({"worker", "step", "compute"}, {"worker", "step", "start", "end"}):
         raise ValueError(
-            f"columns must name worker, step and compute (or start and end), and {COMMUNICATION} if there is one; got "
-            f"{dict(columns)!r}."
+            f"columns must name worker, step and compute (or start and end), and {COMMUNICATION} if there is one; of "
+            f"several files, each of one worker, worker may be left out. Got {dict(columns)!r}."
         )
     for name in columns.values():
         if name not in names:
             raise ValueError(f"{path} has no column {name!r}, but {_quoted_names(names)}.")
 
 
-def _named_columns_trace(path: str, table: pa.Table, columns: Mapping[str, str]) -> Trace:
-    """The trace of a table by `columns`, what a column is -> its name, as `read_trace` says."""
-    workers, worker_index = names_and_indices(path, table, columns["worker"])
+def _named_columns_trace(path: str, table: pa.Table, *, columns: Mapping[str, str], worker: str | None) -> Trace:
+    """The trace of a table by `columns`, what a column is -> its name, as `read_trace` says; or all of `worker`."""
+    if worker is None:
+        workers, worker_index = names_and_indices(path, table, columns["worker"])
+    else:
+        workers, worker_index = (worker,), np.zeros(len(table), np.int64)
     step = whole_numbers(path, table, columns["step"])
     if "compute" in columns:
         compute = floats(path, table, columns["compute"])
