@@ -7,24 +7,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.protocol_claims import indistinguishable
 from experiments.tuned_schemes import Setting, TunedSchemes, scheme_of, tuned_schemes
 from gcjax import _validate, analysis, files, processes, register
-from gcjax.analysis import table_cells
+from gcjax.analysis import paired, table_cells
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel
 from gcjax.study import Condition, Study, Tuning, seed_values
 
-HEADS = ("Claim", "Paper", "Ours: time over the other's", "Spread over seeds", "Holds here", "Command")
+HEADS = ("Claim", "Paper", "Ours: time over the other's", paired.INTERVAL_NAME, "Holds here", "Command")
 TIME_HEADS = ("Scheme", "Seconds to the target", "Variant", "Rate", "At an edge", "Waiting", "Staleness")
 
 NOTES = """\
 - Virtual seconds to {metric} {target:g}; {seeds} seeds that all schemes share, ± is their standard deviation. {trials}
   trials a scheme on {trial_seeds} other seeds.
-- A claim is of one scheme against another one. It is decided if the difference of their seconds, seed by seed, has a
-  mean above its standard deviation; if not, they are indistinguishable here. If one of them got there with all seeds,
-  and the other one with fewer although it ran as long, that decides.
+- A claim is of one scheme against another one: the geometric mean of the ratios of their seconds, seed by seed, and its
+  interval, by Student's t for the mean of the logarithms. Where 1 is in the interval, they are indistinguishable here.
+  If one of them got there with all seeds, and the other one with fewer although it ran as long, that decides.
 """
 
 _CONDITION = "published"
@@ -36,7 +35,7 @@ class Finding(NamedTuple):
     claim: str
     paper: str
     ours: str
-    spread: str
+    interval: str
     holds: str
     command: str
 
@@ -122,22 +121,21 @@ def finding(
         np.maximum(seed_values(tuned.rows, name, _CONDITION, "end"), seconds or 0.0) for name in (faster, slower)
     )
     if not np.isfinite(faster_seconds).all() and not np.isfinite(slower_seconds).all():
-        return make_finding(ours="target not reached", spread="-", holds="not decided: neither always got there")
+        return make_finding(ours="target not reached", interval="-", holds="not decided: neither always got there")
     if not np.isfinite(faster_seconds).all():
         holds = _decided("no", faster, faster_seconds, faster_end, slower_seconds)
-        return make_finding(ours="target not reached", spread="-", holds=holds)
+        return make_finding(ours="target not reached", interval="-", holds=holds)
     if not np.isfinite(slower_seconds).all():
         holds = _decided("yes", slower, slower_seconds, slower_end, faster_seconds)
-        return make_finding(ours="the other did not reach the target", spread="-", holds=holds)
-    time_ratios = faster_seconds / slower_seconds
-    winner_seconds, loser_seconds = (
-        (faster_seconds, slower_seconds)
-        if faster_seconds.mean() <= slower_seconds.mean()
-        else (slower_seconds, faster_seconds)
-    )
-    holds = "yes" if winner_seconds is faster_seconds else "**no**"
-    holds = "indistinguishable" if indistinguishable(winner_seconds, loser_seconds) else holds
-    return make_finding(ours=f"{time_ratios.mean():.2f}", spread=f"± {time_ratios.std(ddof=1):.2f}", holds=holds)
+        return make_finding(ours="the other did not reach the target", interval="-", holds=holds)
+    ratio = paired.times_as_long(slower_seconds, faster_seconds)
+    if ratio is None:
+        return make_finding(ours="-", interval="-", holds="not decided: the target was reached at once")
+    if ratio.is_told_apart:
+        holds = "yes" if ratio.high < 1 else "**no**"
+    else:
+        holds = "indistinguishable"
+    return make_finding(ours=f"{ratio.mean:.2f}", interval=f"[{ratio.low:.2f}, {ratio.high:.2f}]", holds=holds)
 
 
 def _decided(verdict: str, scheme: str, seconds: np.ndarray, end: np.ndarray, other_seconds: np.ndarray) -> str:

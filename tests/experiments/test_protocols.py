@@ -26,7 +26,7 @@ TINY = (
     "digits.hidden = (8,)",
 )
 MAP = (*TINY, "protocol_map.regimes = {'persistent': @persistent/scaled()}", "persistent/scaled.workers = (3,)")
-NEAR, FAR = [10.0, 20.0, 30.0], [15.0, 26.0, 34.0]  # 5 ± 1 later, seed by seed
+NEAR, FAR = [10.0, 20.0, 30.0], [15.0, 31.0, 44.0]  # 1.4 to 1.6 times as long, seed by seed
 
 
 def verdict(**reach):
@@ -39,7 +39,7 @@ def test_a_scheme_that_is_later_with_every_seed_loses_whatever_the_seeds_do():
     assert (claim.first, claim.others, claim.verdict) == ("A", {}, "A wins")
 
 
-def test_schemes_whose_difference_is_within_its_spread_are_indistinguishable():
+def test_schemes_whose_ratio_may_be_1_are_indistinguishable():
     claim = verdict(B=[9.0, 24.0, 31.0], A=NEAR, C=FAR)
     assert claim.first == "A" and list(claim.others) == ["B"]
     assert claim.verdict == "indistinguishable from B (21.3 ± 11.2)"
@@ -47,8 +47,9 @@ def test_schemes_whose_difference_is_within_its_spread_are_indistinguishable():
     assert "indistinguishable from B" in protocol_claims.page([claim])
 
 
-def test_equal_times_are_indistinguishable():
+def test_equal_times_and_one_seed_are_indistinguishable():
     assert list(verdict(A=NEAR, B=NEAR).others) == ["B"]
+    assert list(verdict(A=[1.0], B=[9.0]).others) == ["B"]
 
 
 def test_who_missed_the_target_once_is_neither_first_nor_indistinguishable():
@@ -68,14 +69,14 @@ def test_cells_of_the_map():
     reach = {
         "A": {"x": [1.0, 3.0], "y": [np.inf, np.inf]},
         "B": {"x": [3.0, 3.1], "y": [5.0, 5.0]},
-        "C": {"x": [9.0, 11.0], "y": [4.0, np.inf]},
+        "C": {"x": [20.0, 60.0], "y": [4.0, np.inf]},
     }
     found = made_up(reach)
     found["stalled"][(found["scheme"] == "C")] = False
     (_, ax, ay), (_, bx, by), (_, cx, cy) = protocol_tables._times_table(found, ["A", "B", "C"], ["x", "y"])
     assert (ax, ay) == ("**2.0 ± 1.4**", "never")
     assert bx in ("3.0 ± 0.1 *", "3.1 ± 0.1 *") and by == "**5.0 ± 0.0**"
-    assert (cx, cy) == ("10.0 ± 1.4", "-")
+    assert (cx, cy) == ("40.0 ± 28.3", "-")
 
 
 def test_what_is_sent_is_said_for_workers_and_for_servers_of_groups():

@@ -81,27 +81,34 @@ def test_bad_numbers(make, message):
         make()
 
 
-OTHER = "the other did not reach the target"
+OTHER = "the other did not reach the target -"
 
 
 @pytest.mark.parametrize(
     ("fast", "slow", "ours", "holds"),
     [
-        ([1.0, 2.0, 3.0], [2.0, 4.0, 6.0], "0.50", "yes"),
-        ([2.0, 4.0, 6.0], [1.0, 2.0, 3.0], "2.00", "**no**"),
-        ([2.0, 4.0, 6.0], [3.0, 3.5, 6.1], "0.93", "indistinguishable"),
-        ([1.0, np.inf, 1.0], [2.0, 2.0, 2.0], "target not reached", "no: A got there with 2 of 3 seeds"),
+        ([1.0, 2.0, 3.0], [2.0, 4.2, 5.8], "0.50 [0.45, 0.55]", "yes"),
+        ([2.0, 4.0, 6.0], [1.0, 2.0, 3.0], "2.00 [2.00, 2.00]", "**no**"),
+        ([2.0, 4.0, 6.0], [3.0, 3.5, 6.1], "0.91 [0.46, 1.81]", "indistinguishable"),
+        ([0.0, 0.0, 6.0], [3.0, 3.5, 6.1], "- -", "not decided: the target was reached at once"),
+        ([1.0, np.inf, 1.0], [2.0, 2.0, 2.0], "target not reached -", "no: A got there with 2 of 3 seeds"),
         ([1.0, 1.0, 1.0], [2.0, np.inf, 2.0], OTHER, "yes: B got there with 2 of 3 seeds"),
-        ([np.inf, 1.0, 1.0], [2.0, np.inf, 2.0], "target not reached", "not decided: neither always got there"),
+        ([np.inf, 1.0, 1.0], [2.0, np.inf, 2.0], "target not reached -", "not decided: neither always got there"),
         ([1.0, 1.0, 8.0], [2.0, 2.0, np.inf], OTHER, "not decided: B ran for less than the other took"),
-        ([1.0, 1.0, np.inf], [2.0, 2.0, 8.0], "target not reached", "not decided: A ran for less than the other took"),
+        (
+            [1.0, 1.0, np.inf],
+            [2.0, 2.0, 8.0],
+            "target not reached -",
+            "not decided: A ran for less than the other took",
+        ),
     ],
 )
 def test_what_is_said_of_a_claim(fast, slow, ours, holds):
     columns = {"scheme": np.array(["A"] * 3 + ["B"] * 3), "condition": np.array(["published"] * 6)}
     tuned = TunedSchemes({**columns, "reach": np.array(fast + slow), "end": np.full(6, 7.0)}, {})
     finding = comparison.finding(tuned, "A", "B", "faster", command="run", seconds=None)
-    assert (finding.claim, finding.ours, finding.holds) == ("A is faster than B", ours, holds)
+    assert (finding.claim, f"{finding.ours} {finding.interval}") == ("A is faster than B", ours)
+    assert finding.holds == holds
 
 
 def test_who_ran_for_the_seconds_asked_for_ran_as_long():
