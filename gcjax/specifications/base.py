@@ -166,6 +166,8 @@ class Specification(NamedTuple):
       state_after_join: pure function `(state, worker) -> state`, what a worker's joining changes; asked of `members`.
       begins_before_commits: whether a worker that begins at the moment of a commit, with the version that it replaces,
         is taken to have begun before it, since nobody waits for commits.
+      only_counts_units: whether the work of a contribution is how many units of a worker count, which need not be those
+        from its `unit` on.
     """
 
     name: str
@@ -185,6 +187,7 @@ class Specification(NamedTuple):
     members: Callable[[Any], Any] | None = None
     state_after_join: Callable[[State, jax.Array], State] = unchanged_by_joining
     begins_before_commits: bool = False
+    only_counts_units: bool = False
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same states and were made from equal arguments."""

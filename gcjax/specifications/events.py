@@ -35,7 +35,8 @@ class Event(NamedTuple):
         COMMIT, the first unit of the newest contribution.
       commit: int32, the commit itself; the one that the unit or the message is in, -1 if none.
       version: int32, the version that the worker has read, with which it begins or which it sends.
-      size: int32, of a COMMIT: how many units are in it; of a BEGIN: how many workers are in the one its unit is in.
+      size: int32, of a COMMIT: how many units are in it; of a BEGIN: how many workers are in the one its unit is in; of
+        a MESSAGE: how many units up to its own, one after the other, are in the commit that this is in.
       group: int32, the lowest worker in the commit that the event's unit is in; -1 if none.
       max_units_in_next_commit: int32, of a COMMIT: the most units of one worker in the commit after it; -1 if it is the
         last one.

@@ -29,7 +29,7 @@ def with_members(specification: Specification) -> Specification:
 
     Its states have one field more, `alive`: 1 for who takes part. It is for runs to be held against, event by event,
     and not for exploring: so `canonicalise`, `is_explored`, `rely`, `replay` are left out, and numbers outgrow `sizes`;
-    so is `begins_before_commits`.
+    so are `begins_before_commits` and `only_counts_units`.
 
     Args:
       specification: one with `members`: `alive bool[W] -> Specification`.

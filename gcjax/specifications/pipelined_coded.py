@@ -86,14 +86,14 @@ def _is_in_time(state: Pipeline) -> jax.Array:
 def _message_agrees_with_event(before: Pipeline, after: Pipeline, event: Event) -> jax.Array:
     """bool[]: whether it is the worker's next message, and in the commit of its version exactly if it is in time.
 
-    A worker's message n is of round n, and of the version with this number. In the first round it is sent with the last
-    of several units, and events show the commit of the first one only, so nothing is asked of it.
+    A worker's message n is of round n, and of the version with this number. One in time brings all units that are new
+    in it, the last ones up to its own.
     """
     round_number = before.clock[event.worker]
     is_in_time = round_number == before.version
-    has_known_commit = round_number > 0
-    agrees_on_time = (event.commit == event.version) == is_in_time
-    return (event.version == round_number) & (~has_known_commit | agrees_on_time)
+    is_in_own_commit = event.commit == event.version
+    brings_new_units = ~is_in_time | (event.size == before.num_new[event.worker])
+    return (event.version == round_number) & (is_in_own_commit == is_in_time) & brings_new_units
 
 
 def _commit_agrees_with_event(before: Pipeline, after: Pipeline, event: Event) -> jax.Array:

@@ -136,6 +136,7 @@ def sequential_specification(name: str, initial_state: Any, code: SequentialCode
         num_servers=1,
         step_property=code.step_property,
         canonicalise=lambda state: state._replace(num_rounds=jnp.minimum(state.num_rounds, delay)),
+        only_counts_units=True,
     )
 
 

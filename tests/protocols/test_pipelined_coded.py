@@ -57,6 +57,29 @@ def test_a_failed_worker_stops_nobody_unless_it_is_needed():
     assert np.isfinite(needed.time).sum() == 2 and np.isinf(needed.horizon)
 
 
+def test_units_that_are_not_those_of_their_message_are_caught():
+    """Worker 2 is late in the first round and in another one, worker 1 in two in a row."""
+    protocol = protocols.pipelined_coded(codes.one_step(assignments.cyclic(3, load=3)), wait_for=2)
+    seconds = np.ones((9, 3)) * [1.0, 1.25, 0.5]
+    seconds[[2, 5], 2] = 3.0, 2.5
+    record = jax.tree.map(np.asarray, protocol(seconds))
+    specification, num_damaged = protocol.specification(3), 0
+    assert protocols.check(record, specification)
+    assert (record.work[record.worker >= 0] == 2).any()
+    contributions = [tuple(place) for place in np.argwhere(record.worker >= 0)]
+    for place in contributions:
+        of_worker = [
+            other for other in contributions if record.worker[other] == record.worker[place] and other != place
+        ]
+        for unit in {*(record.unit[other] for other in of_worker), record.unit[place] - 1, record.unit[place] + 1}:
+            damaged = record._replace(unit=record.unit.copy())
+            damaged.unit[place] = unit
+            if 0 <= unit <= len(seconds) - record.work[place]:
+                assert not protocols.check(damaged, specification), (place, unit)
+                num_damaged += 1
+    assert num_damaged > 50
+
+
 def test_the_ring_has_room_for_what_can_be_read():
     protocol = protocols.pipelined_coded(FRC)
     assert ring_size_or_default(None, protocol, protocol(durations()), is_traced=True) == 2

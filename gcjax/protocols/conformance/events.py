@@ -38,7 +38,13 @@ class Events(NamedTuple):
     recorded_unit: np.ndarray | None = None
 
 
-def events(schedule: Schedule, kinds: Collection[str] = KINDS, *, begins_before_commits: bool = False) -> Events:
+def events(
+    schedule: Schedule,
+    kinds: Collection[str] = KINDS,
+    *,
+    begins_before_commits: bool = False,
+    only_counts_units: bool = False,
+) -> Events:
     """The events of a run in the order in which they can have happened.
 
     That is the order of time; at one moment the order of the commits, what is in a commit before it, and what was read
@@ -49,13 +55,14 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS, *, begins_before_
       kinds: which events there are to be, of `KINDS`: COMMIT, or what a worker does (BEGIN, STEP, UNIT, ...).
       begins_before_commits: whether who begins at the moment of a commit, with the version that it replaces, has begun
         before it; else only where that, or a unit of no length, shows it.
+      only_counts_units: whether the work of a contribution is how many units of a worker count, which need not be those
+        from its `unit` on; otherwise it stands for these.
 
     Raises:
       ValueError: if it is of a batch, or has numbers that no worker or unit of it has.
     """
     record = on_host(schedule)
-    # Where messages count, work is what a code has made of them, and no stretch of units.
-    committed = committed_units(record, commits_all_units=MESSAGE not in kinds)
+    committed = committed_units(record, commits_all_units=not only_counts_units)
     columns_functions = {
         COMMIT: _commit_columns,
         STEP: _step_columns,
@@ -231,8 +238,20 @@ def _message_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     version, commit = record.read[unit, worker], commit_of_unit[unit, worker]
     group_of_commit = np.append(committed.lowest_worker, np.int32(-1))  # the last entry, -1, is for commit -1
     group = group_of_commit[commit]
-    columns = {"worker": worker, "unit": unit, "commit": commit, "unit_order": unit}
+    size = _num_units_in_row(commit_of_unit)[unit, worker]
+    columns = {"worker": worker, "unit": unit, "commit": commit, "size": size, "unit_order": unit}
     return {**columns, "version": version, "group": group, "commit_order": version}
+
+
+def _num_units_in_row(commit_of_unit: np.ndarray) -> np.ndarray:
+    """int32[T, W]: how many units up to each one, one after the other, are in the commit that it is in; 0 if in none.
+
+    `commit_of_unit int32[T, W]` is -1 where a unit is in none.
+    """
+    unit = np.arange(commit_of_unit.shape[0], dtype=np.int32)[:, None]
+    is_first = np.diff(commit_of_unit, axis=0, prepend=np.int32(-1)) != 0
+    first_unit = np.maximum.accumulate(np.where(is_first, unit, 0), axis=0)  # of the row that each unit is in
+    return np.where(commit_of_unit >= 0, unit - first_unit + 1, 0).astype(np.int32)
 
 
 def _send_columns(record: Schedule, committed: CommittedUnits) -> Columns:

@@ -112,7 +112,12 @@ def check(
         specification = with_members(specification)
     kinds = kinds_of(specification)
     if memberships is None:
-        trace = events(schedule, kinds, begins_before_commits=specification.begins_before_commits)
+        trace = events(
+            schedule,
+            kinds,
+            begins_before_commits=specification.begins_before_commits,
+            only_counts_units=specification.only_counts_units,
+        )
     else:
         trace = events_with_members(schedule, kinds, memberships)
     if trace.num_workers != specification.num_workers:
