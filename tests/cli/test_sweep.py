@@ -178,7 +178,7 @@ def test_no_table_is_written_over_a_file_of_a_combination_or_over_another_table(
     out = shutil.copytree(swept[1], tmp_path / "sweep")
     metrics = out / "study.target=0.2" / "metrics.parquet"
     assert cli.main(["report", str(out), "--csv", str(metrics)]) == 2
-    assert "metrics.parquet is a file of the run" in capsys.readouterr().err
+    assert "--csv must be a new file or an empty one" in capsys.readouterr().err
     assert cli.main(["report", str(out), "--csv", str(out / "table"), "--latex", str(out / "." / "table")]) == 2
     assert "each table must have a file of its own" in capsys.readouterr().err
     assert analysis.load_sweep(out).parameters == ("study.target",)
