@@ -11,7 +11,6 @@ which stands for devices of that speed. All else is real: the clocks, the messag
 """
 
 import contextlib
-import hashlib
 import math
 import os
 import secrets
@@ -147,7 +146,7 @@ def _case(
     optimizer: optax.GradientTransformation, num_workers: int, seed: int,
 ) -> Case:  # fmt: skip
     """A scheme in a scenario, with the setup of its run; `seed` draws parameters and batches."""
-    config_digest = hashlib.sha256(config.text().encode()).hexdigest()[:12]
+    config_digest = config.digest()[:12]
     identity = f"{scheme_name}, {scenario_name} ({config_digest})"
     setup = parameter_server.Setup(task, protocol, optimizer, num_workers, config.key(seed=seed), identity)
     return Case(scheme_name, scenario_name, SCENARIOS[scenario_name], setup)

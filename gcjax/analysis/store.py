@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gcjax import files, locks
+from gcjax import config, files, locks
 from gcjax.analysis import seal
 from gcjax.analysis.seal import CHECKPOINTS
 
@@ -29,6 +29,8 @@ PAGE_FILE = "report.html"
 METRICS_FILE, TIMELINE_FILE, COMMITS_FILE = "metrics.parquet", "timeline.parquet", "commits.parquet"
 SWEEP_FILE = "sweep.parquet"
 """The table of a sweep, a row for each seed of each scheme of each combination."""
+CONFIG_DIGEST = "config_sha256"
+"""Of `run.json`: the digest of the config that the run is of."""
 _DROPPED_CHECKPOINTS = ".checkpoints-of-a-finished-run"
 
 
@@ -102,7 +104,7 @@ def make_empty_folder(path: str | Path) -> Path:
 
 def check_not_finished(folder: Path) -> None:
     """Raises `ValueError` if a folder has a finished run, so that no result is ever overwritten."""
-    if _has_finished_run(folder):
+    if has_finished_run(folder):
         raise ValueError(
             f"The output folder must be new, or have a run that can go on; the run in {folder} is finished. Choose "
             "another one."
@@ -121,12 +123,12 @@ def resumable_or_new_folder(path: str | Path) -> Path:
       ValueError: if something else is in it, for example a finished run.
     """
     folder = Path(path)
-    if _has_finished_run(folder):
+    if has_finished_run(folder):
         raise ValueError(f"The run in {folder} is finished, so there is nothing to resume.")
     return folder if (folder / CHECKPOINTS).is_dir() else make_empty_folder(folder)
 
 
-def _has_finished_run(folder: Path) -> bool:
+def has_finished_run(folder: Path) -> bool:
     """Whether a run has written everything to the folder, and has no checkpoints any more."""
     with os_errors_as_value_error(folder):
         return (folder / seal.RUN_JSON).exists() and not (folder / CHECKPOINTS).is_dir()
@@ -160,12 +162,15 @@ def drop_checkpoints(folder: Path) -> None:
 
 
 def save(results: Results, folder: Path) -> None:
-    """Writes the tables and `run.json`, with the digests of all that is in the folder."""
+    """Writes the tables and `run.json`, with the digests of the loaded config and of all that is in the folder.
+
+    Results that were read from a folder keep the digest of their own config.
+    """
     files.write_table(folder / METRICS_FILE, results.metrics)
     files.write_table(folder / TIMELINE_FILE, results.timeline)
     if results.commits is not None:
         files.write_table(folder / COMMITS_FILE, results.commits)
-    seal.write(folder, results.facts)
+    seal.write(folder, {CONFIG_DIGEST: config.digest(), **results.facts})
 
 
 def load(path: str | Path) -> Results:

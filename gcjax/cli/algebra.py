@@ -1,14 +1,13 @@
 """The command `gcjax algebra`."""
 
 import argparse
-from pathlib import Path
 
 
 def laws(options: argparse.Namespace) -> int:
-    """`gcjax algebra laws`: tries every law of the program algebra on random commands, or only writes their table.
+    """`gcjax algebra laws`: tries every law of the program algebra on random commands, or only prints their table.
 
     Args:
-      options: `page` (the Markdown file to write instead of trying), how many `states`, `steps` at most, and
+      options: `page` (to print their page in Markdown instead of trying), how many `states`, `steps` at most, and
         `instances`, and the `seed` of these.
 
     Returns:
@@ -20,7 +19,7 @@ def laws(options: argparse.Namespace) -> int:
     from gcjax.algebra import laws as program_laws
 
     if options.page:
-        Path(options.page).write_text(program_laws.markdown())
+        print(program_laws.markdown(), end="")
         return 0
     hint = "All of them are tried at once."
     _validate.integer("num_instances", options.instances, minimum=1, maximum=1024, hint=hint)

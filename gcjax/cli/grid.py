@@ -41,24 +41,22 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
 
     Raises:
       ValueError: if the config cannot be read with one of the combinations, or a factory in it refuses a value (beside
-        the first values of the other parameters), before any of them is run; if the folder is that of another sweep;
-        or, when its turn comes, whatever the experiment objects to in a combination, or if it writes something else.
+        the first values of the other parameters), before any of them is run; if the folder is that of another sweep,
+        or has a finished run of another config in the place of a combination; or, when its turn comes, whatever the
+        experiment objects to in a combination, or if it writes something else.
     """
     grid = combinations(over)
-    for combination in grid:  # raises for any of them before the first is run
-        config.load(path, [*bindings, *combination])
-        num_changed_values = sum(value != first_value for value, first_value in zip(combination, grid[0], strict=True))
-        if num_changed_values <= 1:  # so each value once, which takes less than all combinations
-            with _combination_in_errors(combination):
-                experiment_parts.check_values()
-    _check_folder_names([folder_name(combination) for combination in grid])
+    config_digests = _checked_config_digests(path, bindings, grid)  # raises for any of them before the first is run
+    folder_names = [folder_name(combination) for combination in grid]
+    _check_folder_names(folder_names)
     sweep_folders.write_or_check_identity(out, _sweep_identity(path, bindings, over, grid[0]))
+    for folder, config_digest in zip(folder_names, config_digests, strict=True):
+        sweep_folders.check_is_of_config(out / folder, config_digest)
     parameters = tuple(binding.partition(" = ")[0] for binding in grid[0])
     run_combinations = []
-    for index, combination in enumerate(grid):
+    for index, (combination, folder) in enumerate(zip(grid, folder_names, strict=True)):
         config.load(path, [*bindings, *combination])
         combination_progress = _combination_progress(progress, ", ".join(combination), index, len(grid))
-        folder = folder_name(combination)
         try:
             with _combination_in_errors(combination):
                 results = _combination_results(out / folder, combination_progress)
@@ -120,6 +118,23 @@ def folder_name(combination: Sequence[str]) -> str:
     return analysis.file_name(", ".join(bindings_without_spaces))
 
 
+def _checked_config_digests(path: str, bindings: Sequence[str], grid: Sequence[Sequence[str]]) -> list[str]:
+    """Of each combination of the grid the digest of its config, which is loaded, and its values tried.
+
+    Raises:
+      ValueError: if one cannot be read, or a factory refuses a value beside the first values of the other parameters.
+    """
+    digests = []
+    for combination in grid:
+        config.load(path, [*bindings, *combination])
+        digests.append(config.digest())
+        num_changed_values = sum(value != first_value for value, first_value in zip(combination, grid[0], strict=True))
+        if num_changed_values <= 1:  # so each value once, which takes less than all combinations
+            with _combination_in_errors(combination):
+                experiment_parts.check_values()
+    return digests
+
+
 def _check_folder_names(names: Sequence[str]) -> None:
     """Checks that the names of all combinations' folders are short enough, or raises `ValueError`."""
     for name in names:
@@ -160,7 +175,7 @@ def _combination_results(folder: Path, progress: Progress) -> analysis.Results:
 
     A run that was cut off there goes on. One that is refused leaves no folder.
     """
-    if not sweep_folders.is_done(folder):
+    if not store.has_finished_run(folder):
         try:
             config.run_loaded(analysis.resumable_or_new_folder(folder), progress)
         finally:

@@ -194,7 +194,7 @@ def _add_algebra(commands: Any) -> None:
     parser.add_argument("--steps", metavar="N", type=int, default=4, help="steps of the longest trace (default: 4)")
     parser.add_argument("--instances", metavar="B", type=int, default=32, help="random instances (default: 32)")
     parser.add_argument("--seed", metavar="SEED", type=int, default=0, help="of the random commands (default: 0)")
-    parser.add_argument("--page", metavar="FILE", help="try nothing, write the table as a Markdown page")
+    parser.add_argument("--page", action="store_true", help="try nothing, print the table as a Markdown page")
     parser.set_defaults(command=algebra.laws)
 
 

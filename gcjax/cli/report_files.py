@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gcjax.cli import out_files
+
 if TYPE_CHECKING:
     from gcjax.analysis.timelines.activity import Activity
 
@@ -18,12 +20,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", metavar="FILE", nargs="?", const="",
         help="write a page that needs no network: verdict, table, curves, timeline, config (default: report.html in "
-        "RUN_DIR)",
+        "RUN_DIR, made anew; another one must be new or empty)",
     )  # fmt: skip
     parser.add_argument(
         "--timeline", metavar="FILE",
-        help="write who did what when, for Perfetto (ui.perfetto.dev): .json, or .pftrace with gcjax[perfetto]; also "
-        "with .gz",
+        help="write who did what when, for Perfetto (ui.perfetto.dev), new or empty: .json, or .pftrace with "
+        "gcjax[perfetto]; also with .gz",
     )  # fmt: skip
     parser.add_argument(
         "--scheme", metavar="NAME", action="append", default=[],
@@ -34,17 +36,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises a `ValueError` if options do not go together, or a file of the run would be lost; writes nothing."""
+    """Raises a `ValueError` if options do not go together, or a file would be lost; writes nothing."""
+    from gcjax.analysis.store import PAGE_FILE
+
+    page_of_folder = Path(options.folder, PAGE_FILE)
+    if options.html and Path(options.html).resolve() != page_of_folder.resolve():
+        check_new_file("--html", options.html, options.folder)
     if options.timeline is None:
         timeline_options = [name for name in ("scheme", "window", "workers") if getattr(options, name)]
         if timeline_options:
             raise ValueError(f"--{timeline_options[0]} is for a timeline. Add --timeline FILE, or leave it out.")
         return
-    from gcjax.analysis import seal
     from gcjax.analysis.timelines import writing
 
     writing.check_suffix(options.timeline)
-    seal.check_not_of_run(Path(options.folder), options.timeline)
+    check_new_file("--timeline", options.timeline, options.folder)
+
+
+def check_new_file(option: str, file: str, folder: str) -> None:
+    """Raises a `ValueError` if the file given by an option is one of the run in the folder, or has content."""
+    from gcjax.analysis import seal
+
+    seal.check_not_of_run(Path(folder), file)  # also if it is missing now
+    out_files.check_new_file(option, file)
 
 
 def shown_activities(options: argparse.Namespace, folder: Path) -> list[Activity]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gcjax.cli import report_files
+
 if TYPE_CHECKING:
     from gcjax.analysis import Results, Sweep
 
@@ -22,8 +24,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     for name, description in _FORMATS.items():
         parser.add_argument(
             f"--{name}", metavar="FILE", nargs="?", const="",
-            help=f"write the main table of a comparison or sweep: {description} (default: to stdout, and all else to "
-            "stderr)",
+            help=f"write the main table of a comparison or sweep: {description}; new or empty (default: to stdout, "
+            "and all else to stderr)",
         )  # fmt: skip
 
 
@@ -33,22 +35,18 @@ def is_on_stdout(options: argparse.Namespace) -> bool:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises a `ValueError` if two things are to be alone on stdout, or a file of the run would be lost."""
-    from gcjax.analysis import seal
-
+    """Raises a `ValueError` if two things are to be alone on stdout, or a file would be lost."""
     on_stdout = [f"--{name}" for name in _FORMATS if getattr(options, name) == ""]
     on_stdout += ["--json"] if options.json else []
     if len(on_stdout) > 1:
         raise ValueError(f"only one of them can be on stdout; got {' and '.join(on_stdout)}. Name a file, as in "
                          f"{on_stdout[0]} table.{'csv' if on_stdout[0] == '--csv' else 'tex'}.")  # fmt: skip
-    files = [getattr(options, name) for name in _FORMATS if getattr(options, name)]
+    file_of_format = {name: getattr(options, name) for name in _FORMATS if getattr(options, name)}
+    files = list(file_of_format.values())
     if len({Path(file).resolve() for file in files}) < len(files):
         raise ValueError(f"each table must have a file of its own; got {files[0]} for all. Choose another name.")
-    for file in files:
-        run_folder, own_folder = Path(options.folder).resolve(), Path(file).resolve().parent
-        is_of_combination = own_folder != run_folder and own_folder.is_relative_to(run_folder)  # of a sweep
-        for folder in [run_folder, own_folder] if is_of_combination else [run_folder]:
-            seal.check_not_of_run(folder, file)
+    for name, file in file_of_format.items():
+        report_files.check_new_file(f"--{name}", file, options.folder)
 
 
 def texts(options: argparse.Namespace, content: Results | Sweep | None) -> dict[str, str]:

@@ -8,7 +8,8 @@ import contextlib
 from pathlib import Path
 
 from gcjax import files
-from gcjax.analysis.store import CHECKPOINTS
+from gcjax.analysis import seal
+from gcjax.analysis.store import CHECKPOINTS, CONFIG_DIGEST, has_finished_run
 from gcjax.text_differences import differing_lines
 
 _IDENTITY_FILE = "sweep.gin"
@@ -48,9 +49,18 @@ def is_begun(out: Path) -> bool:
     return (out / CHECKPOINTS / _IDENTITY_FILE).exists()
 
 
-def is_done(folder: Path) -> bool:
-    """Whether a combination was run to its end: its checkpoints are deleted last."""
-    return (folder / "run.json").exists() and not (folder / CHECKPOINTS).is_dir()
+def check_is_of_config(folder: Path, config_digest: str) -> None:
+    """Raises `ValueError` if a combination's folder has a finished run of another config than the combination's.
+
+    Args:
+      folder: of the combination; it may be missing, or have a run that can go on, whose checkpoints are checked then.
+      config_digest: of the combination's config, as of `gcjax.config.digest`.
+    """
+    if has_finished_run(folder) and seal.run_facts(folder).get(CONFIG_DIGEST) != config_digest:
+        raise ValueError(
+            f"The finished runs of a sweep must be of its combinations' configs; the run in {folder} is of another "
+            "config, or of an earlier version. Move it elsewhere, and its combination is run."
+        )
 
 
 def _check_identity(out: Path, written_identity: str, identity: str) -> None:

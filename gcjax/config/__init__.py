@@ -9,6 +9,6 @@ An experiment is a function, marked with `gcjax.register("experiment")`, that ta
 `progress` (see `gcjax.progress`); everything else that it takes is bound in the config file.
 """
 
-from gcjax.config.loading import key, load, mesh, operative, register_entries, run, run_loaded, text
+from gcjax.config.loading import digest, key, load, mesh, operative, register_entries, run, run_loaded, text
 
-__all__ = ["key", "load", "mesh", "operative", "register_entries", "run", "run_loaded", "text"]
+__all__ = ["digest", "key", "load", "mesh", "operative", "register_entries", "run", "run_loaded", "text"]

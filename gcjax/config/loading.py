@@ -1,6 +1,7 @@
 """Loads config files, and makes everything that can be named known to gin."""
 
 import functools
+import hashlib
 import inspect
 import logging
 import math
@@ -147,6 +148,11 @@ def run_loaded(out: Path, progress: Progress) -> Any:
 def text() -> str:
     """What was loaded, as the text of a config file."""
     return gin.config_str()
+
+
+def digest() -> str:
+    """The SHA-256 of `text`: runs of the same config have the same one."""
+    return hashlib.sha256(text().encode()).hexdigest()
 
 
 def operative() -> str:

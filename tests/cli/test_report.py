@@ -114,11 +114,16 @@ def test_the_page_of_the_folder_may_be_named(folder):
     assert "report.html" in json.loads((folder / "run.json").read_text())["files"]
 
 
-@pytest.mark.slow("--timeline")
-@pytest.mark.parametrize("option", ["--timeline", "--html"])
-def test_a_file_that_cannot_be_written(folder, tmp_path, capsys, option):
+@pytest.mark.slow("--timeline", "--latex")
+@pytest.mark.parametrize("option", ["--timeline", "--html", "--csv", "--latex"])
+def test_a_file_that_cannot_be_written_or_has_content_is_left_alone(folder, tmp_path, capsys, option):
     assert report(folder, option, tmp_path / "nowhere" / "file.json") == 2
-    assert "must be one that can be written" in capsys.readouterr().err
+    assert f"{option} must be a file in a folder that exists" in capsys.readouterr().err
+    (tmp_path / "file.json").write_text("notes")
+    assert report(folder, option, tmp_path / "file.json") == 2
+    output, error = capsys.readouterr()
+    assert f"{option} must be a new file or an empty one" in error and not output
+    assert (tmp_path / "file.json").read_text() == "notes"
 
 
 @pytest.mark.slow("0:", "a:b")
@@ -227,7 +232,7 @@ def test_a_table_is_all_that_is_on_stdout_or_in_a_file(folder, tmp_path, capsys,
         (["--csv", "--latex"], "got --csv and --latex. Name a file, as in --csv table.csv."),
         (["--latex", "--json"], "got --latex and --json. Name a file, as in --latex table.tex."),
         (["--csv", "--against", "AS"], "Did you mean 'ASP'?"),
-        (["--csv", "nowhere/table.csv"], "must be one that can be written"),
+        (["--csv", "nowhere/table.csv"], "must be a file in a folder that exists"),
     ],
 )
 def test_tables_that_are_refused(folder, tmp_path, monkeypatch, capsys, options, said):

@@ -178,7 +178,7 @@ def test_no_table_is_written_over_a_file_of_a_combination_or_over_another_table(
     out = shutil.copytree(swept[1], tmp_path / "sweep")
     metrics = out / "study.target=0.2" / "metrics.parquet"
     assert cli.main(["report", str(out), "--csv", str(metrics)]) == 2
-    assert "metrics.parquet is a file of the run" in capsys.readouterr().err
+    assert "--csv must be a new file or an empty one" in capsys.readouterr().err
     assert cli.main(["report", str(out), "--csv", str(out / "table"), "--latex", str(out / "." / "table")]) == 2
     assert "each table must have a file of its own" in capsys.readouterr().err
     assert analysis.load_sweep(out).parameters == ("study.target",)
@@ -271,6 +271,51 @@ def test_a_signal_saves_a_checkpoint_and_the_sweep_goes_on_from_it(swept, signal
     assert pq.read_table(out / "sweep.parquet").equals(pq.read_table(whole / "sweep.parquet"))
     assert not (out / "checkpoints").exists() and not (folder / "checkpoints").exists()
     assert cli.main(again) == 2 and "is finished, so there is nothing to resume" in capsys.readouterr().err
+
+
+def _begun_again(swept, folder):
+    """A copy of the sweep that lacks its table, as after an end in the second combination, and the command to go on."""
+    command, whole = swept
+    out = shutil.copytree(whole, folder)
+    for name in ("sweep.parquet", "summary.md", "run.json"):
+        (out / name).unlink()
+    path, over, bindings = command[1], [command[3]], [command[5]]
+    sweep_folders.write_or_check_identity(out, grid._sweep_identity(path, bindings, over, grid.combinations(over)[0]))
+    return out, [*command, "--resume", "--out", str(out)]
+
+
+def test_a_finished_run_is_taken_for_a_combination_only_if_it_is_of_its_config(swept, tmp_path, capsys):
+    out, again = _begun_again(swept, tmp_path / "out")
+    first, second = (out / grid.folder_name((f"study.target = {value}",)) for value in ("0.2", "0.999999"))
+    of_second = (second / "run.json").read_bytes()
+    shutil.rmtree(second)
+    shutil.copytree(first, second)
+    assert cli.main(again) == 2
+    said = capsys.readouterr().err
+    assert f"the run in {second} is of another config" in said and "Move it elsewhere" in said
+    assert not (out / "sweep.parquet").exists()
+    shutil.copytree(swept[1] / second.name, second, dirs_exist_ok=True)
+    assert cli.main(again) == 0, capsys.readouterr()
+    assert (second / "run.json").read_bytes() == of_second  # it was not run again
+    assert pq.read_table(out / "sweep.parquet").equals(pq.read_table(swept[1] / "sweep.parquet"))
+
+
+def test_a_finished_run_that_does_not_say_of_which_config_it_is_is_not_taken(swept, tmp_path, capsys):
+    out, again = _begun_again(swept, tmp_path / "out")
+    folder = out / grid.folder_name(("study.target = 0.2",))
+    facts = seal.run_facts(folder)
+    del facts["config_sha256"]
+    seal.write(folder, facts)
+    assert cli.main(again) == 2 and "or of an earlier version" in capsys.readouterr().err
+
+
+def test_a_plain_run_is_taken_for_the_combination_of_its_config(swept, tmp_path):
+    command, out = swept
+    plain = tmp_path / "plain"
+    bindings = ["--set", "study.target = 0.2", *command[4:]]
+    assert cli.main(["run", command[1], *bindings, "--out", str(plain)]) == 0
+    digest = seal.run_facts(out / grid.folder_name(("study.target = 0.2",)))["config_sha256"]
+    assert seal.run_facts(plain)["config_sha256"] == digest
 
 
 def test_a_run_is_not_gone_on_with_as_a_sweep(tmp_path):

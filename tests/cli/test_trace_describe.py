@@ -110,7 +110,11 @@ def test_a_heat_map_is_drawn(here, tmp_path):
     status, _, _ = here("job.csv", "--heat-map", "map.png")
     assert status == 0 and (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     status, _, err = here("job.csv", "--heat-map", "map.xyz")
-    assert status == 2 and err == "gcjax: the file of a heat map must end in .png, .pdf or .svg; got map.xyz.\n"
+    assert status == 2 and err == "gcjax: --heat-map must end in .png, .pdf or .svg; got map.xyz.\n"
+    before = (tmp_path / "map.png").read_bytes()
+    status, out, err = here("job.csv", "--heat-map", "map.png")
+    assert (status, out) == (2, "") and "--heat-map must be a new file or an empty one; map.png has content" in err
+    assert (tmp_path / "map.png").read_bytes() == before
 
 
 def test_what_cannot_be_read_is_said_in_words(here, tmp_path):
@@ -179,4 +183,4 @@ def test_what_is_not_known_is_a_dash(here):
 
 def test_a_figure_that_cannot_be_written(here):
     status, _, err = here("job.csv", "--heat-map", "nowhere/h.png")
-    assert status == 2 and err.startswith("gcjax: --heat-map must be a file that can be written; nowhere/h.png cannot")
+    assert status == 2 and err.startswith("gcjax: --heat-map must be a file in a folder that exists;")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from gcjax import cli, stragglers
-from gcjax.cli.trace import fit_json, fit_tables, out_files
+from gcjax.cli import out_files
+from gcjax.cli.trace import fit_json, fit_tables
 
 
 @pytest.fixture

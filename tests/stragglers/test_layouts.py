@@ -155,10 +155,10 @@ def test_workers_are_those_that_have_rows(read):
 
 
 def test_numbers_of_workers_stay_in_a_file(tmp_path):
-    for names, expected in [(("2", "70"), ("2", "70")), (("01", "1"), ("0", "1")), (("-1", "4"), ("0", "1"))]:
+    for names in [("2", "70"), ("01", "1"), ("-1", "4"), ("70", "2")]:
         trace = base.trace_of_array(np.ones((2, 2)))._replace(workers=names)
         stragglers.write_trace(tmp_path / "trace.csv", trace)
-        assert stragglers.read_trace(tmp_path / "trace.csv").workers == expected
+        assert stragglers.read_trace(tmp_path / "trace.csv").workers == names
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gcjax import stragglers
 from gcjax.stragglers.traces import base
@@ -296,13 +298,46 @@ def test_workers_of_a_file_can_have_names(tmp_path):
     assert again.workers == trace.workers and again.compute.tobytes() == trace.compute.tobytes()
 
 
-@pytest.mark.parametrize("names", [("b", "a"), ("nan", "true"), ("01", "1"), ("a b", "c")])
-def test_names_that_would_not_be_read_as_they_are_become_places(tmp_path, names):
-    path = tmp_path / "names.csv"
-    stragglers.write_trace(path, np.ones((3, 2)))
-    trace = stragglers.read_trace(path)._replace(workers=names)
-    stragglers.write_trace(path, trace)
-    assert stragglers.read_trace(path).workers == ("0", "1")
+def _check_round_trip(folder, names):
+    """A trace whose workers have these names is read with the same names, order and bits, from CSV and from Parquet."""
+    seconds = np.arange(3.0 * len(names)).reshape(3, -1)
+    seconds[1, 0] = NAN
+    trace = base.trace_of_array(seconds)._replace(workers=tuple(names))
+    stragglers.write_trace(folder / "t.csv", trace)
+    step, worker = np.indices(seconds.shape)
+    columns = {"worker": np.array(names, object)[worker.ravel()], "unit": step.ravel(), "seconds": seconds.ravel()}
+    parquet.write_table(pa.table({**columns, "rows": np.full(seconds.size, seconds.size)}), folder / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        read = stragglers.read_trace(folder / name)
+        assert read.workers == trace.workers
+        assert read.compute.tobytes() == seconds.tobytes()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("true", "false"), ("nan", "true"), ("b", "a"), ("01", "1"), ("007",), ("1e3", "100"), ("1.0", "2.0"), ("-1",),
+        ("NA", "1"), ("null",), ("inf", "Infinity"), ("2026-01-01", "2025-01-01"), ("a b", " a b", "a b "), ("1", " 1"),
+        ("a,b", 'c"d"', "'e'"), ("x\ny", "x\r\ny", "x\r"), ("Ж", "\u200b", "名"), ("10", "9"), ("12:30:00",), ("=1+1",),
+        pytest.param(("x\n" * 300_000,), id="longer than a block of the reader"),
+    ],
+)  # fmt: skip
+def test_names_of_workers_are_read_as_they_were_written(tmp_path, names):
+    _check_round_trip(tmp_path, names)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=4, unique=True))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_any_names_of_workers_are_read_as_they_were_written(tmp_path_factory, names):
+    _check_round_trip(tmp_path_factory.mktemp("names"), names)
+
+
+@pytest.mark.parametrize("names", [("a", ""), ("a", "a")])
+def test_workers_without_names_of_their_own_are_not_written(tmp_path, names):
+    trace = base.trace_of_array(np.ones((2, 2)))._replace(workers=names)
+    with pytest.raises(ValueError, match="workers must have different names, none of them empty"):
+        stragglers.write_trace(tmp_path / "t.csv", trace)
+    assert not (tmp_path / "t.csv").exists()
 
 
 def test_names_may_be_categories(tmp_path):

@@ -10,7 +10,7 @@ from gcjax.tables import RichTable
 
 _INTRODUCTION = """# The laws of the algebra
 
-<!-- written by: gcjax algebra laws --page docs/algebra_laws.md -->
+<!-- written by: gcjax algebra laws --page > docs/algebra_laws.md -->
 
 Every row is tried on random commands of the bounded model, with two states and traces of four steps unless asked
 otherwise: `gcjax algebra laws --states 3 --steps 3`. Cutting traces at a length respects all operators, so a law that

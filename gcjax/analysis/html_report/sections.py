@@ -14,7 +14,7 @@ _MAX_CONFIG_CHARACTERS = 200_000
 _MAX_IMAGE_BYTES = 3_000_000
 _MACHINE_FACTS = ("platform", "device", "num_devices", "cores")
 _FACTS_SHOWN_ELSEWHERE = ("versions", "schemes", "target", "verdict", "calibrations")
-_DIGESTS = ("files", "sha256", "delays_sha256")
+_DIGESTS = ("files", "sha256", "delays_sha256", "config_sha256")
 
 
 def results_section(results: Results) -> Section:

@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from gcjax import files
-from gcjax.cli.trace import out_files, trace_file
+from gcjax.cli import out_files
+from gcjax.cli.trace import trace_file
 
 if TYPE_CHECKING:
     from gcjax.protocols import Protocol

@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from gcjax import files
+from gcjax.cli import out_files
 from gcjax.cli.trace import trace_file
 
 
@@ -15,7 +16,10 @@ def add(commands: Any) -> None:
         "costs. Then the figures.",
     )  # fmt: skip
     trace_file.add_options(parser)
-    parser.add_argument("--heat-map", metavar="FILE", help="write a figure of all times, steps by workers, as PNG")
+    parser.add_argument(
+        "--heat-map", metavar="FILE",
+        help="write a figure of all times, steps by workers, new or empty: .png, .pdf or .svg",
+    )  # fmt: skip
     parser.set_defaults(command=command, name_of_command="trace describe")
 
 
@@ -25,6 +29,9 @@ def command(options: argparse.Namespace) -> None:
     from gcjax.progress import console
     from gcjax.stragglers import describe
 
+    if options.heat_map is not None:
+        files.check_figure_ending(options.heat_map, "--heat-map")
+        out_files.check_new_file("--heat-map", options.heat_map)
     trace = trace_file.trace_of_options(options)
     description = describe(trace)
     if options.heat_map is not None:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from gcjax import files
-from gcjax.cli.trace import out_files, trace_file
+from gcjax.cli import out_files
+from gcjax.cli.trace import trace_file
 
 
 def add(commands: Any) -> None:

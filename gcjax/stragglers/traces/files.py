@@ -37,18 +37,19 @@ _READ_OPTIONS = csv.ReadOptions(use_threads=False)  # with one thread, errors na
 def write_trace(path: str | Path, trace: Any) -> None:
     """Writes measured times as a CSV file; `read_trace` gives the same bits back.
 
-    Workers are written by their names if these are whole numbers from 0 on, or words in their order, such as those of
-    hosts; else by their places, 0, 1, ...; and times that are ratios (`Trace.is_relative`) as seconds.
+    Workers keep their names and their order; times that are ratios (`Trace.is_relative`) are written as seconds.
 
     Args:
       path: the file, which is overwritten.
       trace: a `Trace`, or float[T, W] seconds, NaN where not measured, inf for a failed worker.
 
     Raises:
-      ValueError: if the array is not of this form.
+      ValueError: if the array is not of this form, or two workers have one name, or one has an empty one.
     """
     if not isinstance(trace, Trace):
         trace = base.trace_of_array(trace)
+    if len(set(trace.workers)) < len(trace.workers) or "" in trace.workers:
+        raise ValueError(f"workers must have different names, none of them empty; got {trace.workers}.")
     step_index, worker_index = np.indices(trace.compute.shape)
     columns = {
         "worker": _names_in_file(trace.workers)[worker_index.ravel()],
@@ -62,18 +63,10 @@ def write_trace(path: str | Path, trace: Any) -> None:
 
 
 def _names_in_file(workers: tuple[str, ...]) -> np.ndarray:
-    """int64[W] or text [W]: the workers as `write_trace` says."""
-    if all(name == "0" or re.fullmatch(r"[1-9]\d{0,14}", name) for name in workers):
+    """int64[W], if all names are whole numbers from 0 on as these are usually written, or else objects [W], texts."""
+    if all(re.fullmatch(r"0|[1-9]\d{0,14}", name, re.ASCII) for name in workers):
         return np.array([int(name) for name in workers])
-    are_words = all(re.fullmatch(r"[A-Za-z_][\w.-]*", name, re.ASCII) for name in workers)
-    is_read_as_text = not {name.lower() for name in workers} <= _OTHER_TYPES
-    if are_words and is_read_as_text and list(workers) == sorted(workers):
-        return np.array(workers)
-    return np.arange(len(workers))
-
-
-_OTHER_TYPES = {"true", "false", "nan", "inf", "infinity", "na", "null", "none"}
-"""Words that can be read as another type, if a column has no other."""
+    return np.array(workers, object)
 
 
 def _with_empty_cells(seconds: np.ndarray) -> pa.Array:
@@ -88,7 +81,8 @@ def read_trace(
 
     Four layouts of a table, CSV or Parquet, are known:
 
-    - that of `write_trace`, where `rows` may be missing, and workers may be text;
+    - that of `write_trace`, where workers may be text. With the column `rows` their names and order are those of the
+      file; where it is missing, as in any other table;
     - a job of the Alibaba Cluster Trace Program: `worker`, `time` (a training step) and `batch_time_norm`. It has only
       ratios, so they are divided by their median: a typical step takes a second;
     - operations of a job, as ByteDance's: `dp_rank`, `stage`, `step`, `optype`, `duration`. A worker is a data-parallel
@@ -113,7 +107,7 @@ def read_trace(
       scale: seconds in a unit of the file's times, for example 1e-3 where it has milliseconds.
 
     Returns:
-      Workers in the order of their numbers (or names), steps in that of theirs.
+      Workers in the order of their numbers (or names), if the file is none of `write_trace`; steps in that of theirs.
 
     Raises:
       ValueError: if there is no such file, or a part of it is missing, or it has none of the layouts, or leaves out
@@ -203,15 +197,20 @@ def _table_of_csv(data: bytes, columns: Mapping[str, str] | None) -> pa.Table:
     """The table of a CSV file. Names of workers stay text if they are not whole numbers as these are usually written.
 
     So 01, 1.10 and 1e2 do, and are other workers than 1, 1.1 and 100. In the layout of gcjax other numbers are wrong,
-    and are left to be refused, unless two of them would be one worker. `columns` as in `read_trace`.
+    and are left to be refused, unless two of them would be one worker; in a file of `write_trace` all names are as they
+    stand there. `columns` as in `read_trace`.
     """
-    separators = csv.ParseOptions(delimiter=_separator(data))
-    table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS, separators)
+    parse_options = csv.ParseOptions(delimiter=_separator(data), newlines_in_values=True)
+    table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS, parse_options)
     name = layouts.worker_column(table.column_names, columns)
-    if name is None or pa.types.is_string(table[name].type) or table[name].null_count:
+    is_of_write_trace = columns is None and layouts.ROWS in table.column_names
+    if name is None or pa.types.is_string(table[name].type) or (table[name].null_count and not is_of_write_trace):
         return table
     as_text = csv.ConvertOptions(column_types={name: pa.string()}, include_columns=[name])
-    texts = pc.utf8_trim_whitespace(csv.read_csv(pa.BufferReader(data), _READ_OPTIONS, separators, as_text)[name])
+    texts = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS, parse_options, as_text)[name]
+    if is_of_write_trace:
+        return table.set_column(table.column_names.index(name), name, texts)
+    texts = pc.utf8_trim_whitespace(texts)
     names = pc.unique(texts).to_pylist()
     if _are_usual_numbers(names):
         return table

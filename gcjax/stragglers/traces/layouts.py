@@ -149,13 +149,17 @@ _NO_NAMES = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.t
 def _own_trace(path: str, table: pa.Table) -> Trace:
     """The trace in a table with the columns of `write_trace`: workers have numbers from 0 on, or names; units any.
 
+    With the column `rows` it is a file of `write_trace`: any name is one, and workers are in the order of the rows.
     Raises `ValueError` if the column `rows`, where there is one, does not say how many there are, or a number is wrong.
     """
-    if ROWS in table.column_names:
+    is_of_write_trace = ROWS in table.column_names
+    if is_of_write_trace:
         _check_row_count(path, floats(path, table, ROWS))
     unit = whole_numbers(path, table, "unit")
     worker_type = table["worker"].type
-    if any(is_type(worker_type) for is_type in _NO_NAMES):
+    if is_of_write_trace:
+        worker_names, worker_index = names_and_indices(path, table, "worker", in_order_of_rows=True)
+    elif any(is_type(worker_type) for is_type in _NO_NAMES):
         worker_names, worker_index = names_and_indices_of_numbers(whole_numbers(path, table, "worker", minimum=0))
     else:
         worker_names, worker_index = names_and_indices(path, table, "worker")

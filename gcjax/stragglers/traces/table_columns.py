@@ -17,17 +17,20 @@ _MAX_WHOLE = 2**53
 _MAX_CHARACTERS = 40  # of a value, in an error
 
 
-def names_and_indices(path: str, table: pa.Table, name: str) -> tuple[tuple[str, ...], np.ndarray]:
+def names_and_indices(
+    path: str, table: pa.Table, name: str, *, in_order_of_rows: bool = False
+) -> tuple[tuple[str, ...], np.ndarray]:
     """The different values of the column of workers in order, as text, and int64[rows], which one each row has.
 
-    If all are numbers, also as text, they are in the order of their size, else in that of texts. Raises `ValueError` if
+    They are in the order in which rows have them first if that is asked for; or else, if all are numbers, also as text,
+    in the order of their size, and in that of texts if not. Raises `ValueError` if
     a row has no value, or they are neither numbers nor text.
     """
     column = table[name].combine_chunks()
     is_missing = np.asarray(column.is_null(nan_is_null=True))
     if is_missing.any():
         _raise_no_worker(path, name, is_missing)
-    if pa.types.is_signed_integer(column.type):
+    if pa.types.is_signed_integer(column.type) and not in_order_of_rows:
         return names_and_indices_of_numbers(column.to_numpy().astype(np.int64))
     try:
         encoded = column.cast(pa.string()).dictionary_encode()
@@ -36,6 +39,8 @@ def names_and_indices(path: str, table: pa.Table, name: str) -> tuple[tuple[str,
     texts = encoded.dictionary.to_pylist()
     if "" in texts:  # an empty cell of a column of texts in a CSV file
         _raise_no_worker(path, name, encoded.indices.to_numpy() == texts.index(""))
+    if in_order_of_rows:
+        return tuple(texts), encoded.indices.to_numpy().astype(np.int64)
     keys = _sort_keys(texts)
     sorted_positions = sorted(range(len(texts)), key=keys.__getitem__)
     rank_of_text = np.argsort(sorted_positions)  # the inverse of the permutation

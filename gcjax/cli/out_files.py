@@ -1,4 +1,4 @@
-"""The files that `gcjax trace ...` writes if it is asked to."""
+"""The files that commands write where the user says: no file with content is written over."""
 
 from pathlib import Path
 
