@@ -124,7 +124,10 @@ def resumable_or_new_folder(path: str | Path) -> Path:
     """
     folder = Path(path)
     if has_finished_run(folder):
-        raise ValueError(f"The run in {folder} is finished, so there is nothing to resume.")
+        raise ValueError(
+            f"The run in {folder} is finished, so there is nothing to resume. For other values or more seeds choose "
+            "another folder."
+        )
     return folder if (folder / CHECKPOINTS).is_dir() else make_empty_folder(folder)
 
 

@@ -51,7 +51,8 @@ def fixed_code(
       coefficients: float[W, M, K, L], of block l of the chunk in slot k in message m of worker w; or float[W, K] for
         L = M = 1.
       num_chunks_needed: int[W, M]; the whole load by default.
-      decode: how messages are weighted; least squares by default.
+      decode: `(progress int[W], encode float[W, M, K, L]) -> float[W, M, L]`, how messages are weighted; least squares
+        by default.
       completion: when the sum can first be decoded exactly; by default the first moment at which a chunk is finished
         and the plan's residual is zero up to rounding (`gcjax.codes.completion`).
       guaranteed_time: where there is no `completion`, a time at which the construction is known to decode

@@ -227,8 +227,13 @@ def check_code_and_rule(code: GradientCode, stopping_rule: StoppingRule) -> None
     completion = jax.jit(code.completion).lower(full_work_at_once).compile()  # also while something else is traced
     is_never_decodable = bool(np.isinf(completion(full_work_at_once)))
     if is_never_decodable:
+        chunks = np.asarray(code.assignment.chunks)
+        smallest_replication = np.bincount(chunks[chunks >= 0], minlength=code.assignment.num_chunks).min()
+        why, remedy = "the weights of this one do not give the exact sum", "Use other weights"
+        if smallest_replication < code.num_blocks:
+            why = f"this one has L={code.num_blocks} blocks, and some chunk has fewer holders"
+            remedy = "Use at most as many blocks as the smallest replication"
         raise ValueError(
-            "stopping when decodable needs a code that everybody's full work decodes; this one has "
-            f"L={code.num_blocks} blocks, and some chunk has fewer holders. Use at most as many blocks as the "
-            "smallest replication, or gcjax.codes.stopping.deadline(seconds)."
+            f"stopping when decodable needs a code that everybody's full work decodes; {why}. {remedy}, or "
+            "gcjax.codes.stopping.deadline(seconds)."
         )

@@ -260,6 +260,12 @@ def test_dtypes_vmap_and_no_recompilation(protocol, wide):
             lambda: protocols.coded(codes.partial(assignments.cyclic(4, load=2), num_blocks=3, rng_key=KEY)),
             "L=3 blocks, and some chunk has fewer holders",
         ),
+        (
+            lambda: protocols.coded(
+                codes.fixed_code(assignments.cyclic(4, load=2), np.ones((4, 2)), decode=lambda *_: jnp.ones((4, 1, 1)))
+            ),
+            "the weights of this one do not give the exact sum. Use other weights, or gcjax.codes.stopping.deadline",
+        ),
     ],
 )
 def test_bad_input(make, message):
