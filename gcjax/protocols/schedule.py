@@ -61,7 +61,7 @@ class Schedule(NamedTuple):
       finish: float[T, W], when the unit's message has arrived, or it has ended without one; inf if it never ends, or it
         or its message is cut off.
       read: int32[T, W], the version that the worker has read for a unit; where parameters are exchanged, the one that
-        is read before it is pushed. -1 where nothing was read.
+        is read before it is pushed. -1 where nothing was read, as for an exchange that begins behind the horizon.
       horizon: float[], the time at which the first worker would begin a unit that was not sampled, or a turn of several
         units of which one was not; inf if none ever does, because somebody is waited for that never ends a unit. Where
         each commit takes a message of everybody, the record ends then, also for workers that nobody makes wait. Where

@@ -36,14 +36,15 @@ class Event(NamedTuple):
       commit: int32, the commit itself; the one that the unit or the message is in, -1 if none.
       version: int32, the version that the worker has read, with which it begins or which it sends.
       size: int32, of a COMMIT: how many units are in it; of a BEGIN: how many workers are in the one its unit is in; of
-        a MESSAGE: how many units up to its own, one after the other, are in the commit that this is in.
+        a MESSAGE: how many units up to its own, one after the other, are in the commit that this is in, or, where units
+        are only counted, have not been cut off.
       group: int32, the lowest worker in the commit that the event's unit is in; -1 if none.
       max_units_in_next_commit: int32, of a COMMIT: the most units of one worker in the commit after it; -1 if it is the
         last one.
       num_unused_messages: int32, of a COMMIT, or of a UNIT that is alone in its commit: the messages that have arrived
         since the commit before and are in no commit.
-      num_unused_at_end: int32, those of them that arrive at the very moment of the record's last commit: they may be
-        for the next one, which the record does not have any more.
+      num_unused_at_end: int32, those of them that arrive at the very moment of the record's last commit, and carry no
+        unit that is in a commit: they may be for the next one, which the record does not have any more.
       num_skipped_messages: int32, of a COMMIT: the messages in no commit that its workers have sent before theirs in
         it, and after those in the commits before.
       waited: bool, of a BEGIN: whether the worker's last message had arrived before.

@@ -82,10 +82,11 @@ class SequentialCode(NamedTuple):
     def is_first_answer(self, before: Any, after: Any, event: Event) -> jax.Array:
         """bool[]: whether the message is the worker's first answer in this round, which is number `before.num_rounds`.
 
-        Round r has the units r * load, ..., (r + 1) * load - 1.
+        Round r has the units r * load, ..., (r + 1) * load - 1; nobody answers who was cut off in one of them.
         """
         is_first = (before.num_answers[event.worker] == 0) & (after.num_answers[event.worker] == 1)
-        return (event.unit // self.load == before.num_rounds) & is_first
+        is_whole = event.size > event.unit % self.load
+        return (event.unit // self.load == before.num_rounds) & is_first & is_whole
 
     def is_send_after_round(self, before: Any, after: Any, event: Event) -> jax.Array:
         """bool[]: whether the message is one of the round that begins with the step; a round takes `load` units.

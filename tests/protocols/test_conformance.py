@@ -225,6 +225,22 @@ def test_a_push_that_a_commit_has_lost_is_caught(name):
     assert num_lost > 4
 
 
+@pytest.mark.slow("async_local_sgd dynamic")
+@pytest.mark.parametrize("name", ["adsp", "async_local_sgd dynamic"])
+def test_a_commit_without_the_last_unit_of_its_message_is_caught(name):
+    """A push may have any number of units; of the last commit, too, the message shows how many."""
+    num_last = 0
+    for seed in range(4):
+        found = schedule(name, seed=seed)
+        for commit, contribution in contributions(found):
+            work = found.work[commit, contribution]
+            if work > 1:
+                fewer = changed(found, "work", (commit, contribution), work - 1)
+                assert not check(fewer, promise(name)), (seed, commit)
+                num_last += commit == np.isfinite(found.time).sum() - 1
+    assert num_last > 0
+
+
 def without_commit(found, commit):
     """The record in which a commit never was: its pushes are in none, and versions count the others."""
     is_left = np.arange(len(found.time)) != commit
@@ -442,6 +458,33 @@ def test_a_unit_after_one_that_never_ends_is_refused(name):
         found = changed(found, time, (0, 0), np.inf)
     with pytest.raises(ValueError, match="worker 0 begins unit 1 at .* s, and those in front of it end at inf s"):
         check(found, promise(name))
+
+
+def test_an_answer_in_whose_round_a_unit_was_cut_off_is_caught():
+    found, num_units = schedule("m_sgc"), table.protocol("m_sgc").round_units
+    num_cut_off = 0
+    for unit, worker in np.argwhere(np.isfinite(found.finish) & ~np.isfinite(found.send_start)):
+        begin = unit // num_units * num_units
+        answers = np.isfinite(found.send_start[begin : begin + num_units, worker]).any()
+        if answers and found.finish[unit, worker] < found.time[0]:
+            assert not check(changed(found, "finish", (unit, worker), np.inf), promise("m_sgc")), (unit, worker)
+            num_cut_off += 1
+    assert num_cut_off > 3
+
+
+def test_a_version_of_an_exchange_that_has_not_begun_is_refused():
+    """It is behind the horizon, or begins before that version is made."""
+    found, promised = schedule("elastic_averaging", links=random_links(3)), promise("elastic_averaging")
+    assert check(found, promised)
+    num_commits = int(np.isfinite(found.time).sum())
+    exchange = np.minimum.accumulate(found.send_start[::-1])[::-1]
+    is_behind = np.isfinite(found.start) & ~(exchange <= found.horizon)
+    is_pending = np.isfinite(found.send_start) & (found.finish > found.time[num_commits - 1])
+    is_pending &= ~is_behind & (found.read < num_commits)
+    assert is_behind.any() and is_pending.any() and (found.read[is_behind] == -1).all()
+    for unit, worker in np.argwhere(is_behind | is_pending):
+        with pytest.raises(ValueError, match=f"unit {unit} of worker {worker} has read version"):
+            check(changed(found, "read", (unit, worker), found.read[unit, worker] + 1), promised)
 
 
 def test_a_unit_that_is_computed_before_it_starts_is_refused():

@@ -3,7 +3,8 @@
 Letters: T units sampled per worker, W workers, E commits, C contributions to a commit.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,12 +64,12 @@ def events(
     """
     record = on_host(schedule)
     committed = committed_units(record, commits_all_units=not only_counts_units)
-    columns_functions = {
+    columns_functions: dict[str, Callable[[Schedule, CommittedUnits], Columns]] = {
         COMMIT: _commit_columns,
         STEP: _step_columns,
         UNIT: _unit_arrival_columns,
         SEND: _send_columns if MESSAGE in kinds else _exchange_columns,
-        MESSAGE: _message_arrival_columns,
+        MESSAGE: partial(_message_arrival_columns, only_counts_units),
     }
     columns_by_kind: dict[str, Columns] = {
         kind: {"kind": KINDS.index(kind), **columns_of(record, committed)}
@@ -238,20 +239,8 @@ def _message_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     version, commit = record.read[unit, worker], commit_of_unit[unit, worker]
     group_of_commit = np.append(committed.lowest_worker, np.int32(-1))  # the last entry, -1, is for commit -1
     group = group_of_commit[commit]
-    size = _num_units_in_row(commit_of_unit)[unit, worker]
-    columns = {"worker": worker, "unit": unit, "commit": commit, "size": size, "unit_order": unit}
+    columns = {"worker": worker, "unit": unit, "commit": commit, "unit_order": unit}
     return {**columns, "version": version, "group": group, "commit_order": version}
-
-
-def _num_units_in_row(commit_of_unit: np.ndarray) -> np.ndarray:
-    """int32[T, W]: how many units up to each one, one after the other, are in the commit that it is in; 0 if in none.
-
-    `commit_of_unit int32[T, W]` is -1 where a unit is in none.
-    """
-    unit = np.arange(commit_of_unit.shape[0], dtype=np.int32)[:, None]
-    is_first = np.diff(commit_of_unit, axis=0, prepend=np.int32(-1)) != 0
-    first_unit = np.maximum.accumulate(np.where(is_first, unit, 0), axis=0)  # of the row that each unit is in
-    return np.where(commit_of_unit >= 0, unit - first_unit + 1, 0).astype(np.int32)
 
 
 def _send_columns(record: Schedule, committed: CommittedUnits) -> Columns:
@@ -272,7 +261,25 @@ def _exchange_columns(record: Schedule, committed: CommittedUnits) -> Columns:
     return {name: x[~is_left_out] for name, x in columns.items()}
 
 
-def _message_arrival_columns(record: Schedule, committed: CommittedUnits) -> Columns:
-    """The events in which a message arrives at the server."""
+def _message_arrival_columns(only_counts_units: bool, record: Schedule, committed: CommittedUnits) -> Columns:
+    """The events in which a message arrives at the server; `only_counts_units` is that of `events`."""
     columns = _message_columns(record, committed)
-    return {**columns, "time": record.finish[columns["unit"], columns["worker"]]}
+    place = columns["unit"], columns["worker"]
+    stretch = np.full(record.start.shape, -1, np.int32)  # [T, W]: what each unit must have in common with the next one
+    if only_counts_units:
+        is_cut_off = np.isfinite(record.start) & ~np.isfinite(record.finish)
+        stretch[~is_cut_off] = 0
+    else:
+        stretch[committed.unit, committed.worker] = committed.commit
+    return {**columns, "size": _num_units_in_row(stretch)[place], "time": record.finish[place]}
+
+
+def _num_units_in_row(stretch: np.ndarray) -> np.ndarray:
+    """int32[T, W]: how many units up to each one, one after the other, have its number, `stretch int32[T, W]`.
+
+    It is 0 for the number -1, which stands for none.
+    """
+    unit = np.arange(stretch.shape[0], dtype=np.int32)[:, None]
+    is_first = np.diff(stretch, axis=0, prepend=np.int32(-1)) != 0
+    first_unit = np.maximum.accumulate(np.where(is_first, unit, 0), axis=0)  # of the row that each unit is in
+    return np.where(stretch >= 0, unit - first_unit + 1, 0).astype(np.int32)

@@ -4,7 +4,7 @@ The specification is one of `gcjax.specifications`, of as many workers; it was c
 that keep to its guarantees have its property, and here it is checked that this run kept to them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +24,7 @@ from gcjax.protocols.conformance.step_programs import (
 from gcjax.protocols.conformance.structure import check_times_of_units, check_work_done, latest_equal
 from gcjax.protocols.schedule import Schedule
 from gcjax.specifications import Specification, shown, with_members
-from gcjax.specifications.events import COMMIT, KINDS, MESSAGE, Event
+from gcjax.specifications.events import COMMIT, KINDS, MESSAGE, SEND, Event
 from gcjax.wording import counted
 
 VIOLATIONS = ("arrival", "guarantee", "property", "membership")
@@ -130,20 +130,42 @@ def check(
     if result and COMMIT not in kinds:
         result = validation.check_commits_have_work(schedule)
     if result:
-        _check_what_no_event_shows(on_host(schedule), has_messages=MESSAGE in kinds)
+        _check_what_no_event_shows(on_host(schedule), kinds)
     return result
 
 
-def _check_what_no_event_shows(record: Schedule, *, has_messages: bool) -> None:
-    """Raises an error if the times of a unit do not follow each other, or work is used that was never done.
+def _check_what_no_event_shows(record: Schedule, kinds: Collection[str]) -> None:
+    """Raises an error if the times of a unit do not follow each other, or what is used was never done or read.
 
     The latter shows where units are events themselves. Where messages are, each unit must be computed before the next
-    one of its worker, and no more can be used than have ended.
+    one of its worker, and no more can be used than have ended. Where parameters are exchanged, what is in no commit has
+    read what was there.
     """
     check_times_of_units(record)
-    if has_messages:
+    if MESSAGE in kinds:
         _check_units_follow_each_other(record)
         check_work_done(record, num_commits=int(np.isfinite(record.time).sum()))
+    elif SEND in kinds:
+        _check_exchanges(record)
+
+
+def _check_exchanges(record: Schedule) -> None:
+    """Raises an error if a unit has read a version that its exchange could not, or one without an exchange.
+
+    A version is read when an exchange begins, for all units since the one before. None has begun behind the horizon.
+    Versions behind the last commit of the record are left out: it may be cut off there.
+    """
+    exchange_time = np.minimum.accumulate(record.send_start[::-1], axis=0)[::-1]  # [T, W], the next one of the worker
+    happens = np.isfinite(exchange_time) & (exchange_time <= latest_equal(record.horizon))
+    num_commits = np.searchsorted(record.time, latest_equal(exchange_time), side="right")
+    is_cut_off = num_commits == np.isfinite(record.time).sum()
+    newest_version = np.where(happens, np.where(is_cut_off, record.read, num_commits), -1)
+    if (record.read > newest_version).any():
+        unit, worker = np.argwhere(record.read > newest_version)[0]
+        raise ValueError(
+            "a version must be read in an exchange that has begun, when it was there, and be -1 otherwise; unit "
+            f"{unit} of worker {worker} has read version {record.read[unit, worker]}. Correct the protocol's schedule."
+        )
 
 
 def _check_units_follow_each_other(record: Schedule) -> None:

@@ -15,7 +15,7 @@ def num_unused_messages(record: Schedule, committed: CommittedUnits) -> tuple[np
 
     Of several commits at the moment of an arrival it counts at the last one, since it may have come after the others.
     Then int32[E], how many of these arrive at the very moment of the record's last commit, up to rounding: 0 at the
-    others.
+    others. One that carries a unit that is in a commit is none of them.
     """
     commit_time = record.time[: committed.lowest_worker.size]
     end = commit_time.max(initial=-np.inf)
@@ -24,7 +24,11 @@ def num_unused_messages(record: Schedule, committed: CommittedUnits) -> tuple[np
     arrival = record.finish[is_unused]
     last_commit_until = np.searchsorted(commit_time, arrival, side="right") - 1
     next_commit = np.maximum(np.searchsorted(commit_time, arrival), last_commit_until)
-    arrives_at_end = latest_equal(arrival) >= end
+    has_no_message_in_commit = np.zeros_like(is_unused)
+    has_no_message_in_commit[committed.unit, committed.worker] = True
+    has_no_message_in_commit &= ~np.isfinite(record.send_start)
+    follows_its_unit = np.concatenate([np.zeros_like(is_unused[:1]), has_no_message_in_commit[:-1]])[is_unused]
+    arrives_at_end = (latest_equal(arrival) >= end) & ~follows_its_unit
     num_unused, num_at_end = (
         np.bincount(commit, minlength=commit_time.size).astype(np.int32)
         for commit in (next_commit, next_commit[arrives_at_end])

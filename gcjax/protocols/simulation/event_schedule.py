@@ -160,9 +160,9 @@ def _simulated_turns(queue: Queue, num_turns: int, num_commits: int) -> tuple[Tu
         newest_version = jnp.searchsorted(time, turns.send_start, side="right").astype(jnp.int32)
         # At one moment there can be later commits: the turn has read no later version than its own commit replaces.
         version = jnp.where(turns.commit >= 0, jnp.minimum(newest_version, turns.commit), newest_version)
-        turns = turns._replace(version=version)
-    if queue.rule.pulls_before_push and queue.changes is not None:  # a turn that was cut off has read nothing
-        turns = turns._replace(version=jnp.where(jnp.isfinite(turns.send_start), turns.version, -1))
+        # A turn that was cut off has read nothing, nor has one whose exchange would begin behind the horizon.
+        has_read = jnp.isfinite(turns.send_start) & (turns.send_start <= state.horizon)
+        turns = turns._replace(version=jnp.where(has_read, version, -1))
     return turns, time, state.horizon
 
 
