@@ -29,7 +29,7 @@ class LiveRun(NamedTuple):
       memberships: who came and went, in order of time.
       service_seconds: float64[messages], what the server took for each push.
       num_refused: calls and messages that were refused.
-      num_late: pushes that came when their turn had been cut off; they are in no commit.
+      num_late: pushes that came when their turn had been cut off, each counted once; they are in no commit.
       check_text: with `Server(..., check=True)`, in words that the run kept to its promise, and up to when; else empty.
       check_seconds: what that has taken in the server's thread.
       messages: when each was sent and dealt with; None if nobody has looked.

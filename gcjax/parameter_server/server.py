@@ -169,8 +169,8 @@ class Server:
 
     @property
     def num_late(self) -> int:
-        """The pushes so far that came when their turn had been cut off."""
-        return self._coordinator.num_late
+        """The pushes so far that came when their turn had been cut off, each counted once."""
+        return len(self._commits.log.late_pushes)
 
     @property
     def memberships(self) -> tuple[Membership, ...]:

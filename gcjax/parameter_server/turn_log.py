@@ -86,6 +86,7 @@ class TurnLog:
         self.losses: list[float] = []  # of commits
         self.memberships: list[Membership] = []
         self.incarnations: dict[int, str] = {}  # worker -> the process that took its last turns
+        self.late_pushes: set[tuple[int, int]] = set()  # (worker, number of its turn)
 
     def next_unit(self, worker: int) -> int:
         """The unit after those that the worker has begun."""
@@ -146,6 +147,12 @@ class TurnLog:
         """Ends the worker's turn; the unit that it has begun is lost."""
         turn = self.turns[worker][-1].ended(now)
         self.update_last_turn(worker, compute_end=turn.compute_end, num_lost=turn.num_lost)
+
+    def note_late_push(self, worker: int, turn_number: Any) -> None:
+        """Notes a push of a turn that was cut off, once; not one that has arrived before and was sent once more."""
+        turns = self.turns[worker]
+        if isinstance(turn_number, int) and 0 <= turn_number < len(turns) and math.isinf(turns[turn_number].arrive):
+            self.late_pushes.add((worker, turn_number))
 
     def end_round(self, progress: np.ndarray, now: float) -> None:
         """Ends a code's round at `now` seconds: of each turn on the newest version `progress int32[W]` units count.
