@@ -52,7 +52,7 @@ class Coordinator:
     def resume_from_log(self) -> None:
         """Goes on after the last commit that the log has."""
         log = self._commits.log
-        self.rule_state.view = self._commits.restored_view(self.rule_state.view)
+        self.rule_state.view = self._commits.log.restored_view(self.rule_state.view)
         self.has_begun = any(log.turns)
         if log.commit_times:
             self._windows.go_on_at(log.commit_times[-1])

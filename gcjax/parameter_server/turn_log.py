@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax.parameter_server.run_end import RunEnd
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.event_schedule import rule_record
-from gcjax.protocols.simulation.rules import Rule
+from gcjax.protocols.simulation.rules import Rule, View
 from gcjax.protocols.simulation.turns import Turns, Work
 
 
@@ -87,6 +88,26 @@ class TurnLog:
         self.memberships: list[Membership] = []
         self.incarnations: dict[int, str] = {}  # worker -> the process that took its last turns
         self.late_pushes: set[tuple[int, int]] = set()  # (worker, number of its turn)
+
+    # What a log in a file does otherwise.
+
+    def go_on(self) -> None:
+        """Goes on with what the log has from an earlier server: turns end, and workers leave. Here it has nothing."""
+
+    def restored_view(self, view: View) -> View:
+        """The view after the last commit that the log has from an earlier server; the one that is given without it."""
+        return view
+
+    def end_seconds(self, now: float) -> float:
+        """When the run has ended: at `now` seconds, or as the log says if nothing has happened since it was read."""
+        return now
+
+    def write_end(self, end: RunEnd) -> RunEnd:
+        """Writes down how the run has ended; returns it, or what the log says of it already."""
+        return end
+
+    def close(self) -> None:
+        """Closes the file, if there is one; afterwards another server may go on with it."""
 
     def next_unit(self, worker: int) -> int:
         """The unit after those that the worker has begun."""
