@@ -21,6 +21,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import numpy as np
 
+from gcjax import _validate
 from gcjax._keys import is_key
 
 _P = ParamSpec("_P")
@@ -220,7 +221,7 @@ def as_hashable(value: Any) -> Hashable:
     Raises:
       TypeError: if there is no such thing, since the value may change, or is being traced by JAX.
     """
-    if isinstance(value, jax.core.Tracer):
+    if _validate.is_traced(value):
         raise TypeError("a traced value has no bits")
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
         return _array_as_hashable(value)

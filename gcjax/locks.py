@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import socket
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from gcjax import interrupts
 
 LOCK_FILE = ".lock"
 _MAX_HOLDER_BYTES = 1000
+_thread_of_held_folder: dict[Path, int] = {}
+"""The folders that this process holds, and the thread of each."""
 HELD_ERRNOS = {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
 _NO_LOCKS_ERRNOS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
@@ -34,10 +37,12 @@ def lock(folder: Path) -> Iterator[None]:
     Raises:
       HeldError: if somebody else does; it says who.
     """
+    resolved_folder = folder.resolve()
     lock_file = folder / LOCK_FILE
     descriptor = _descriptor_with_lock(lock_file)
     os.ftruncate(descriptor, 0)
     os.write(descriptor, _holder_text().encode())
+    _thread_of_held_folder[resolved_folder] = threading.get_ident()
 
     def remove_lock_file() -> None:
         """Removes the lock file."""
@@ -47,8 +52,14 @@ def lock(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
+            del _thread_of_held_folder[resolved_folder]
             remove_lock_file()  # before the lock goes: afterwards the file could be that of another process
             os.close(descriptor)
+
+
+def is_held_by_this_thread(folder: Path) -> bool:
+    """Whether this thread is in a block of `lock` on the folder."""
+    return _thread_of_held_folder.get(folder.resolve()) == threading.get_ident()
 
 
 def _descriptor_with_lock(file: Path) -> int:

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -32,6 +33,14 @@ def test_who_holds_it_is_said(tmp_path):
     assert not list(tmp_path.iterdir())
     with locks.lock(tmp_path):
         pass
+
+
+def test_a_thread_knows_what_it_holds(tmp_path):
+    assert not locks.is_held_by_this_thread(tmp_path)
+    with locks.lock(tmp_path), ThreadPoolExecutor(1) as other_thread:
+        assert locks.is_held_by_this_thread(tmp_path / "." / "x" / "..")
+        assert not other_thread.submit(locks.is_held_by_this_thread, tmp_path).result()
+    assert not locks.is_held_by_this_thread(tmp_path)
 
 
 def test_the_death_of_a_process_frees_it(tmp_path):

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from gcjax.advice import evaluation, simulation
@@ -67,7 +68,7 @@ def _results_under_way(
 
     A program is traced on this thread, whose settings of JAX it takes.
     """
-    has_64_bits, results = jax.numpy.result_type(float) == np.float64, []
+    has_64_bits, results = jnp.result_type(float) == np.float64, []
     with compiling_threads("gcjax-advice") as threads:
         for index, scheme in enumerate(schemes):
             progress.update("compiling", _TRACING_FRACTION * index / len(schemes))

@@ -126,16 +126,20 @@ def coded_value_and_grad(
 
 
 def _check_message_dtype(message_dtype: Any) -> None:
-    """Raises `ValueError` unless it is None, or a type of floats, each of which takes whole bytes."""
+    """Raises `ValueError` unless it is None, or a type of signed floats, each of which takes whole bytes."""
     if message_dtype is None:
         return
     try:
-        is_fit = jnp.issubdtype(jnp.dtype(message_dtype), jnp.floating) and jnp.finfo(message_dtype).bits >= 8
+        dtype = jnp.dtype(message_dtype)
+        is_fit = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits >= 8
+        # Scales such as float8_e8m0fnu are floats without a sign and a zero.
+        is_fit = is_fit and bool((np.array([0.0, -1.0]).astype(dtype) == np.array([0, -1], dtype)).all())
     except TypeError:  # there is no such type
         is_fit = False
     if not is_fit:
         raise ValueError(
-            f"message_dtype must be a type of floats of 8 bits or more, such as jnp.bfloat16; got {message_dtype!r}."
+            "message_dtype must be a type of floats of 8 bits or more, with a sign and a zero, such as jnp.bfloat16; "
+            f"got {message_dtype!r}."
         )
 
 

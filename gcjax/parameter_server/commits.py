@@ -13,7 +13,8 @@ import numpy as np
 from gcjax.parameter_server import coded_record, saved_log, turn_log, wire
 from gcjax.parameter_server.coded_rounds import CodedRounds
 from gcjax.parameter_server.recovery import Checkpoints, Parameters, SavedCheckpoints, recovered
-from gcjax.parameter_server.saved_log import RunEnd, SavedLog
+from gcjax.parameter_server.run_end import RunEnd
+from gcjax.parameter_server.saved_log import SavedLog
 from gcjax.parameter_server.setups import VERSION_NAMES, Setup, fingerprint
 from gcjax.parameter_server.turn_log import TurnLog
 from gcjax.parameter_server.updates import Contribution, Updates
@@ -135,7 +136,7 @@ class Commits:
         if log.end is None:
             log.take_back_unwritten_commit()
         self._restore_parameters(SavedCheckpoints(folder))
-        return log.end or RunEnd(log.last_time, service_seconds=np.zeros(0))
+        return log.end or RunEnd(log.last_time, service_seconds=np.zeros(0), measured_from=log.last_time)
 
     def _restore_parameters(self, checkpoints: SavedCheckpoints) -> None:
         """Computes the parameters after the last commit of the log, from a checkpoint if there is one."""
@@ -144,29 +145,6 @@ class Commits:
             record = self.schedule(log.commit_times[-1])
             parameters = recovered(self._setup, checkpoints, record, self.parameters, log.memberships)
             self.updates.params, self.updates.opt_state = parameters
-
-    def go_on(self) -> None:
-        """Goes on with what `recover` has taken over, if it has anything: turns end, and workers leave."""
-        if isinstance(self.log, WrittenLog):
-            self.log.go_on()
-
-    def end_seconds(self, now: float) -> float:
-        """When the run has ended: at `now` seconds, or if nothing has happened since `recover`, as the log says."""
-        log = self.log
-        return log.last_time if isinstance(log, WrittenLog) and log.is_as_read else now
-
-    def write_end(self, end: RunEnd) -> RunEnd:
-        """Writes down how the run has ended, if there is a log; returns it, or what the log says of it already."""
-        return self.log.write_end(end) if isinstance(self.log, WrittenLog) else end
-
-    def close(self) -> None:
-        """Closes the log, if it is in a folder; afterwards another server may go on with that."""
-        if isinstance(self.log, WrittenLog):
-            self.log.close()
-
-    def restored_view(self, view: View) -> View:
-        """The view after the last commit that the log has; the one that is given if it has none."""
-        return self.log.restored_view(view) if isinstance(self.log, WrittenLog) else view
 
     def add_push(self, worker: int, loss: float, tree: Any) -> None:
         """Takes the push of the worker's last turn, which waits for its commit.

@@ -31,7 +31,6 @@ class Coordinator:
     Attributes:
       rule_state: what the rule knows of the workers.
       has_begun: whether enough have joined, and all have begun.
-      num_late: pushes that came when their turn had been cut off.
       messages: when they were sent and dealt with; of those to the workers, the stops that were answered.
       rule_seconds: what the rule has taken so far.
       commit_seconds: what the updates of the parameters have taken so far.
@@ -46,14 +45,14 @@ class Coordinator:
         self._windows = Windows(setup.protocol.loss_feedback, limits.num_commits)
         self._workers_before_begin: list[int] = []  # that are there before the run begins
         self._workers_to_begin_anew: set[int] = set()  # with parameters and optimizer state of their own as at first
-        self.has_begun, self.num_late = False, 0
+        self.has_begun = False
         self.messages, self.rule_seconds, self.commit_seconds = MessageLog(), 0.0, 0.0
         self._stop_sent_time = math.nan  # seconds
 
     def resume_from_log(self) -> None:
         """Goes on after the last commit that the log has."""
         log = self._commits.log
-        self.rule_state.view = self._commits.restored_view(self.rule_state.view)
+        self.rule_state.view = self._commits.log.restored_view(self.rule_state.view)
         self.has_begun = any(log.turns)
         if log.commit_times:
             self._windows.go_on_at(log.commit_times[-1])
@@ -77,7 +76,8 @@ class Coordinator:
 
     def handle_message(self, worker: int, message: Message) -> None:
         """Deals with a message of a worker that has been let in; one that belongs to no turn under way is ignored."""
-        self.num_late += message.kind == "push" and not self._is_under_way(worker, message)
+        if message.kind == "push" and not self._is_under_way(worker, message):
+            self._commits.log.note_late_push(worker, message.header.get("turn"))
         if message.kind in ("push", "unit") and self._commits.coded_rounds is not None:
             self._count_all_progress(worker)
         if message.kind == "ready":

@@ -12,7 +12,7 @@ import numpy as np
 from gcjax import short_repr
 from gcjax.parameter_server.commits import Commits
 from gcjax.parameter_server.message_times import MessageTimes
-from gcjax.parameter_server.saved_log import RunEnd
+from gcjax.parameter_server.run_end import RunEnd
 from gcjax.parameter_server.setups import Setup, check_setup
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
@@ -27,14 +27,16 @@ class LiveRun(NamedTuple):
       schedule: the record of what happened, as of a simulated run, in seconds since the first worker began.
       loss: float64[E], the training loss of each commit.
       memberships: who came and went, in order of time.
-      service_seconds: float64[messages], what the server took for each push.
+      service_seconds: float64[messages], what the server took for each push from `measured_from` on.
       num_refused: calls and messages that were refused.
-      num_late: pushes that came when their turn had been cut off; they are in no commit.
+      num_late: pushes that came when their turn had been cut off, each counted once; they are in no commit.
       check_text: with `Server(..., check=True)`, in words that the run kept to its promise, and up to when; else empty.
       check_seconds: what that has taken in the server's thread.
       messages: when each was sent and dealt with; None if nobody has looked.
       pulls_before_push: whether workers got the parameters between computing and sending (`Rule.pulls_before_push`).
       computes_while_sending: whether they computed while they sent and received (`Rule.overlaps`).
+      measured_from: seconds of the run, from which on pushes and messages were measured and counted: 0, or of a run
+        that a server went on with, when the last one did. The record and the losses are of the whole run.
     """
 
     params: Any
@@ -50,6 +52,7 @@ class LiveRun(NamedTuple):
     messages: MessageTimes | None = None
     pulls_before_push: bool = False
     computes_while_sending: bool = False
+    measured_from: float = 0.0
 
     def __repr__(self) -> str:
         """The types and shapes of the arrays, who came and went, and the single numbers."""
@@ -73,6 +76,7 @@ def live_run(setup: Setup, commits: Commits, end: RunEnd) -> LiveRun:
         messages=end.messages,
         pulls_before_push=rule.pulls_before_push,
         computes_while_sending=rule.overlaps,
+        measured_from=end.measured_from,
     )
 
 

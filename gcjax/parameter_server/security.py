@@ -1,11 +1,9 @@
 """Where a server listens, and what keeps strangers out."""
 
-import re
 from typing import Any, NamedTuple
 
-from gcjax.processes.rendezvous import is_loopback
+from gcjax.processes.rendezvous import host_of, is_loopback
 
-_ADDRESS = re.compile(r"(\[[^\[\]]+\]|[^:/\s]+):(\d{1,5})")
 _PEM_BEGIN = b"-----BEGIN "
 
 
@@ -59,10 +57,10 @@ def check_worker(address: Any, security: Security) -> None:
 
 def _host(address: Any, min_port: int) -> str:
     """The host of an address, without the brackets of IPv6; a `ValueError` unless it is HOST:PORT."""
-    match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
-    if match is None or not min_port <= int(match[2]) < 2**16:
+    host = host_of(address, min_port=min_port)
+    if host is None:
         raise ValueError(f"address must be HOST:PORT, for example 127.0.0.1:7000; got {address!r}.")
-    return match[1].strip("[]")
+    return host
 
 
 def _check_types(security: Any) -> None:

@@ -23,7 +23,7 @@ from gcjax.parameter_server.live_run import LiveRun, live_run
 from gcjax.parameter_server.members import Members
 from gcjax.parameter_server.message_times import PUSH, REPORT, SIGN
 from gcjax.parameter_server.online_check import OnlineCheck, ViolationError
-from gcjax.parameter_server.saved_log import RunEnd
+from gcjax.parameter_server.run_end import RunEnd
 from gcjax.parameter_server.security import NO_SECURITY, Security, check_server
 from gcjax.parameter_server.setups import Setup, check_setup
 from gcjax.parameter_server.transport import Connection, Disconnected, Listener
@@ -91,6 +91,7 @@ class Server:
         self._clock, self._commits, self._members = EventClock(), Commits(setup), Members(setup)
         self._coordinator = Coordinator(setup, self._limits, self._commits, self._members, self._clock)
         self._service_seconds: list[float] = []
+        self._measured_from = 0.0
         self._next_lease_end = math.inf
         self._is_stopped = self._is_serving = False
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
@@ -123,16 +124,16 @@ class Server:
         self._is_serving, can_go_on = True, self._has_checkpoints
         try:
             if not self._is_over():  # else it is the run that the folder has, in which nothing happens any more
-                self._commits.go_on()
+                self._commits.log.go_on()
             while not self._is_over():
                 self._handle_next_event()
             # Telling workers so, and waiting for them to hang up, comes after it.
-            end_seconds = self._commits.end_seconds(self._clock.now())
+            end_seconds = self._commits.log.end_seconds(self._clock.now())
             if self._check is not None:
                 self._check.end(end_seconds)
             can_go_on = False
             self._commits.save(is_last=True)
-            end = self._commits.write_end(self._end_at(end_seconds))
+            end = self._commits.log.write_end(self._end_at(end_seconds))
         except ViolationError:
             can_go_on = False
             self._commits.save(is_last=True)
@@ -150,6 +151,7 @@ class Server:
         return RunEnd(
             seconds=seconds,
             service_seconds=np.asarray(self._service_seconds),
+            measured_from=self._measured_from,
             num_refused=self._members.num_refused + self._listener.num_refused,
             num_late=self.num_late,
             check_text="" if self._check is None else str(self._check),
@@ -169,8 +171,8 @@ class Server:
 
     @property
     def num_late(self) -> int:
-        """The pushes so far that came when their turn had been cut off."""
-        return self._coordinator.num_late
+        """The pushes so far that came when their turn had been cut off, each counted once."""
+        return len(self._commits.log.late_pushes)
 
     @property
     def memberships(self) -> tuple[Membership, ...]:
@@ -195,7 +197,7 @@ class Server:
         self._members.close()
         self._listener.close()
         if not self._is_serving:  # else `run` still writes to the log, and calls this at its end
-            self._commits.close()
+            self._commits.log.close()
 
     def _recover(self, folder: Path, checkpoint_every: int, sync_seconds: float) -> None:
         """Goes on with the log and checkpoints of a folder, and writes there from now on.
@@ -215,6 +217,7 @@ class Server:
         )
         self._clock.restart(last_time)
         coordinator.resume_from_log()
+        self._measured_from = last_time if coordinator.has_begun else 0.0
 
     def _send_end_to_ungreeted(self) -> None:
         """Tells the workers whose first message waits in the queue that the run is done."""

@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax.parameter_server.run_end import RunEnd
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.event_schedule import rule_record
-from gcjax.protocols.simulation.rules import Rule
+from gcjax.protocols.simulation.rules import Rule, View
 from gcjax.protocols.simulation.turns import Turns, Work
 
 
@@ -86,6 +87,27 @@ class TurnLog:
         self.losses: list[float] = []  # of commits
         self.memberships: list[Membership] = []
         self.incarnations: dict[int, str] = {}  # worker -> the process that took its last turns
+        self.late_pushes: set[tuple[int, int]] = set()  # (worker, number of its turn)
+
+    # What a log in a file does otherwise.
+
+    def go_on(self) -> None:
+        """Goes on with what the log has from an earlier server: turns end, and workers leave. Here it has nothing."""
+
+    def restored_view(self, view: View) -> View:
+        """The view after the last commit that the log has from an earlier server; the one that is given without it."""
+        return view
+
+    def end_seconds(self, now: float) -> float:
+        """When the run has ended: at `now` seconds, or as the log says if nothing has happened since it was read."""
+        return now
+
+    def write_end(self, end: RunEnd) -> RunEnd:
+        """Writes down how the run has ended; returns it, or what the log says of it already."""
+        return end
+
+    def close(self) -> None:
+        """Closes the file, if there is one; afterwards another server may go on with it."""
 
     def next_unit(self, worker: int) -> int:
         """The unit after those that the worker has begun."""
@@ -146,6 +168,12 @@ class TurnLog:
         """Ends the worker's turn; the unit that it has begun is lost."""
         turn = self.turns[worker][-1].ended(now)
         self.update_last_turn(worker, compute_end=turn.compute_end, num_lost=turn.num_lost)
+
+    def note_late_push(self, worker: int, turn_number: Any) -> None:
+        """Notes a push of a turn that was cut off, once; not one that has arrived before and was sent once more."""
+        turns = self.turns[worker]
+        if isinstance(turn_number, int) and 0 <= turn_number < len(turns) and math.isinf(turns[turn_number].arrive):
+            self.late_pushes.add((worker, turn_number))
 
     def end_round(self, progress: np.ndarray, now: float) -> None:
         """Ends a code's round at `now` seconds: of each turn on the newest version `progress int32[W]` units count.

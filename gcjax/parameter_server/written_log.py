@@ -23,7 +23,8 @@ import numpy as np
 
 from gcjax import files, locks
 from gcjax._keys import is_key, without_key_type
-from gcjax.parameter_server.saved_log import FILE_NAME, RunEnd, SavedLog, complete_lines
+from gcjax.parameter_server.run_end import RunEnd
+from gcjax.parameter_server.saved_log import FILE_NAME, SavedLog, complete_lines
 from gcjax.parameter_server.turn_log import Turn
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.simulation.rules import View
@@ -160,6 +161,10 @@ class WrittenLog(SavedLog):
         for worker in sorted(members):
             self.add_membership(Membership(now, worker, "left", "the server was started again"))
         self.last_time = now
+
+    def end_seconds(self, now: float) -> float:
+        """When the run has ended: at `now` seconds, or as the file says if nothing has happened since it was read."""
+        return self.last_time if self.is_as_read else now
 
     def write_end(self, end: RunEnd) -> RunEnd:
         """Writes down how the run has ended, and forces it onto the disk; returns it.

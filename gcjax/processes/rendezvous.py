@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gcjax import _validate
 
-_ADDRESS = re.compile(r"(\[[^\]]+\]|[^:\s\[\]]+):(\d{1,5})")
+_ADDRESS = re.compile(r"(\[[^\[\]]+\]|[^:/\s\[\]]+):(\d{1,5})", re.ASCII)
 _BY_HAND = "--coordinator HOST:PORT --num-processes N --process-id I"
 _HINT = f"Start each process with {_BY_HAND}."
 
@@ -56,6 +56,12 @@ def address_of(host: str, port: int | str) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def host_of(address: Any, *, min_port: int = 1) -> str | None:
+    """The host of HOST:PORT, without the brackets of IPv6; None if it is anything else, or has a lower port."""
+    match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    return match[1].strip("[]") if match and min_port <= int(match[2]) < 2**16 else None
+
+
 def rendezvous(
     coordinator: str | None, num_processes: int | None, process_id: int | None, timeout: float
 ) -> Rendezvous:
@@ -90,8 +96,7 @@ def rendezvous(
 
 def _valid_address(text: str) -> str:
     """The text; a `ValueError` unless it is HOST:PORT."""
-    match = _ADDRESS.fullmatch(text)
-    if not match or not 0 < int(match[2]) < 65536:
+    if host_of(text) is None:
         raise ValueError(
             f"coordinator must be HOST:PORT, a free port of the machine of process 0, e.g. 10.0.0.1:1234; got {text!r}."
         )

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.specifications.base import Action, Numbers, Role, Specification, State, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, State, any_step, zeros
 from gcjax.specifications.events import JOIN, LEAVE, Event
 
 _WORKER_ROLE, _SERVER_ROLE = 0, 1
@@ -112,9 +112,8 @@ class _WithAlive(NamedTuple):
     def _action_with_members(self, action: Action, role_number: int, index: int) -> Action:
         """An action, at the place `index` among those of its role, for states with `alive int[W]`, 1 who takes part.
 
-        Its `move`, `matches` and `actor` are looked up anew in the specification of those who take part in the state
-        that they get; `matches_effect` is one for all, and sees states with `alive`. The number of its role is 0 for
-        workers, 1 for servers.
+        Its `move`, `matches`, `matches_effect` and `actor` are looked up anew in the specification of those who take
+        part in the state that they get. The number of its role is 0 for workers, 1 for servers.
         """
 
         def action_of_alive(state: State) -> Action:
@@ -131,6 +130,11 @@ class _WithAlive(NamedTuple):
             """bool[]: whether the step is what the event shows."""
             return action_of_alive(before).matches(self.without_alive(before), self.without_alive(after), event)
 
+        def matches_effect(before: State, after: State, event: Event) -> jax.Array:
+            """bool[]: whether the step is what the event at which it takes effect shows."""
+            of_alive = action_of_alive(before)
+            return of_alive.matches_effect(self.without_alive(before), self.without_alive(after), event)
+
         actor: Callable[[State, Event], jax.Array] | None = None
         if action.actor is not None:
 
@@ -140,7 +144,10 @@ class _WithAlive(NamedTuple):
                 assert of_event is not None
                 return of_event(self.without_alive(state), event)
 
-        return action._replace(move=move, matches=matches, actor=actor)
+        has_effect = action.matches_effect is not any_step  # else no event is asked about it
+        return action._replace(
+            move=move, matches=matches, matches_effect=matches_effect if has_effect else any_step, actor=actor
+        )
 
     def _takes_part(self, state: State, role_number: int, component: Numbers) -> jax.Array:
         """bool[]: whether a worker takes part; servers always do."""

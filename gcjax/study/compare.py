@@ -1,6 +1,8 @@
 """Compares any set of schemes on the same durations: who reaches a target first, and what it costs."""
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -9,9 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from gcjax import _validate, analysis, config, files, processes
+from gcjax import _validate, analysis, config, files, locks, processes
 from gcjax.analysis import gantt
-from gcjax.analysis.store import Columns, check_not_finished
+from gcjax.analysis.store import CONFIG_DIGEST, Columns, check_not_finished
 from gcjax.progress import Progress, silent
 from gcjax.protocols import Protocol, Schedule
 from gcjax.stragglers import Absences, Links, Network, RandomAbsences, StragglerModel
@@ -48,13 +50,13 @@ def compare(
       network: the time of messages, or links whose messages are as large as the parameters; instantaneous if None.
       absences: when workers are away, or how it is drawn for each seed; never if None.
       timeline_seconds: how far the timeline goes, above 0; 12 median units of work if None.
-      out: the folder to write; new, or with the checkpoints of this comparison.
+      out: the folder to write; new, or with the checkpoints of this comparison. It is locked while they are trained.
       progress: tells a person how far it is; nobody if None.
 
     Raises:
       ValueError: if there is no scheme, or no target, or a number is out of its range, or what is asked for does not
         fit into memory, or the sampled units are used up before `study.seconds`, or the run in the folder is finished
-        or its checkpoints are of another comparison.
+        or its checkpoints are of another comparison, or another process writes there.
     """
     if timeline_seconds is not None:
         _validate.single_number("timeline_seconds", timeline_seconds, above=True, finite=True)
@@ -63,24 +65,52 @@ def compare(
     goal = study.goal  # raises if there is no target, before anything is computed
     plan = runner.plan(study, schemes, {"all": Condition(stragglers, network or Network(), absences)})
     timeline_seconds = _default_timeline_seconds(plan.inputs) if timeline_seconds is None else timeline_seconds
-    study_results = runner.run(
-        plan,
-        out=out,
-        progress=progress,
-        while_compiling=partial(_draw_planned_timeline, plan, timeline_seconds, out, progress),
-    )
-    facts = _run_json_facts(study_results, timeline_seconds) | {"target": goal._asdict()}
-    results = _comparison_results(study_results, facts)
-    if processes.is_first():
-        files.write_text(out / "operative.gin", config.operative())
-        analysis.save(results, out)
-        analysis.write_report(results, out)
-        progress.show(analysis.table(results))
-        reach_times = [analysis.reach_times(results, scheme) for scheme in results.schemes]
-        if not np.isfinite(reach_times).any():
-            progress.show(_not_reached_line(results))
-        analysis.drop_checkpoints(out)
+    with _locked(out):
+        study_results = runner.run(
+            plan,
+            out=out,
+            progress=progress,
+            while_compiling=partial(_draw_planned_timeline, plan, timeline_seconds, out, progress),
+        )
+        facts = _run_json_facts(study_results, timeline_seconds) | {"target": goal._asdict()}
+        results = _comparison_results(study_results, facts)
+        if processes.is_first():
+            _write(results, out, progress)
     return results
+
+
+@contextlib.contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Holds the lock on the folder in this block; one that is made for it goes in the end if nothing was written there.
+
+    Not where the command has locked it already, or only process 0 of several writes. Raises `ValueError` if another
+    process writes there, or has finished a run there meanwhile.
+    """
+    if locks.is_held_by_this_thread(out) or not processes.is_first():
+        yield
+        return
+    is_new = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with locks.lock(out):
+            check_not_finished(out)
+            yield
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):  # it holds something
+                out.rmdir()
+
+
+def _write(results: analysis.Results, out: Path, progress: Progress) -> None:
+    """Writes all files of the folder, shows the table, and deletes the checkpoints at last."""
+    files.write_text(out / "operative.gin", config.operative())
+    analysis.save(results, out)
+    analysis.write_report(results, out)
+    progress.show(analysis.table(results))
+    reach_times = [analysis.reach_times(results, scheme) for scheme in results.schemes]
+    if not np.isfinite(reach_times).any():
+        progress.show(_not_reached_line(results))
+    analysis.drop_checkpoints(out)
 
 
 def _default_timeline_seconds(inputs: Inputs) -> float:
@@ -122,6 +152,7 @@ def _run_json_facts(study_results: StudyResults, timeline_seconds: float) -> dic
     return {
         **study_results.plan.study.facts(),
         "distinct_durations": len({seed_durations.tobytes() for seed_durations in durations}),
+        CONFIG_DIGEST: config.digest(),
         "delays_sha256": _delays_sha256(study_results.plan.inputs),
         "timeline_seconds": float(timeline_seconds),
         "schemes": facts_of_schemes,

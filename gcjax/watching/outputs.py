@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import jax
 
+from gcjax import _validate
+
 
 class _Leaf(NamedTuple):
     """The key of a leaf by its position among all, where other keys do not lead to it."""
@@ -129,7 +131,7 @@ def _can_wait(leaf: Any) -> bool:
 
 def _check_no_tracers(output: Any) -> None:
     """Raises `ValueError` if JAX is tracing what has returned this output."""
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(output)):
+    if any(map(_validate.is_traced, jax.tree.leaves(output))):
         raise ValueError(
             "What is timed must not be compiled as part of something else, since compiled programs do not look at "
             "clocks; got values that JAX is tracing. Put it around the compiled function: gcjax.watch(jax.jit(step))."

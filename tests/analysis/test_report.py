@@ -8,7 +8,7 @@ import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
-from gcjax import analysis, files
+from gcjax import analysis, config, files
 from gcjax.analysis import gantt, summary, table_cells
 from gcjax.analysis.html_report import sections
 from tests.analysis.results import S, W, results
@@ -126,7 +126,7 @@ def test_saved_results_come_back(tmp_path):
     analysis.save(found, tmp_path)
     loaded = analysis.load(tmp_path)
     assert loaded.schemes == found.schemes
-    assert loaded.facts == json.loads(json.dumps(found.facts))
+    assert loaded.facts == {**json.loads(json.dumps(found.facts)), "config_sha256": config.digest()}
     for name, column in found.metrics.items():
         np.testing.assert_array_equal(loaded.metrics[name], column)
     for name, column in found.timeline.items():

@@ -372,7 +372,7 @@ def test_bad_input():
         engine.coded_value_and_grad(lambda p, c: c[0] @ p["w"], code, on)(params(), batch, code.assignment.loads)
     with pytest.raises(ValueError, match=r"of one chunk it is float\[5\], and of 6 chunks .* float\[5\] instead of"):
         engine.coded_value_and_grad(lambda p, c: each(p, c)[:B], code, on)(params(), batch, code.assignment.loads)
-    for message_dtype in (jnp.int8, "nonsense", jnp.complex64, jnp.float4_e2m1fn):
+    for message_dtype in (jnp.int8, "nonsense", jnp.complex64, jnp.float4_e2m1fn, jnp.float8_e8m0fnu):
         with pytest.raises(ValueError, match="message_dtype must be a type of floats"):
             engine.coded_value_and_grad(each, code, on, message_dtype=message_dtype)
     with pytest.raises(ValueError, match="the loss must be a function"):

@@ -199,7 +199,8 @@ def test_a_silent_worker_is_put_out_and_a_push_of_its_old_turn_is_in_no_commit()
     worker.push(third)
     worker.push(worker.receive("begin"))
     run = served.end()  # although the worker has not hung up
-    assert run.num_late >= 2 and len(run.loss) == 3
+    # The turn that was cut off, whose push came twice; that of the second turn arrived before it came once more.
+    assert run.num_late == 1 and len(run.loss) == 3
     np.testing.assert_array_equal(run.schedule.unit[:, 0], [1, 2, 3])
     worker.connection.close()
 

@@ -170,7 +170,7 @@ def coded(tmp_path, monkeypatch):
         """The server, and these workers."""
         run = Driven("repetition", monkeypatch, min_workers=min_workers)
         run.server._recover(tmp_path, 100, 1.0)
-        run.server._commits.go_on()
+        run.server._commits.log.go_on()
         for worker in workers:
             run.join(worker)
         return run
@@ -198,7 +198,7 @@ def test_rounds_of_a_code_stay_in_the_log_of_a_server_that_is_started_again(code
     before, num_commits = record(run), run.server.num_commits
     assert num_commits == 3
     for _ in range(2):
-        run.server._commits.close()
+        run.server._commits.log.close()
         run = coded((), min_workers=4)
         after = record(run)
         check_structure(after, driven.PROTOCOLS["repetition"])
@@ -206,7 +206,7 @@ def test_rounds_of_a_code_stay_in_the_log_of_a_server_that_is_started_again(code
             np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
         sent_before = np.isfinite(before.send_start) & (before.send_start < before.time[-1])
         np.testing.assert_array_equal(after.finish[sent_before], before.finish[sent_before])
-    run.server._commits.close()
+    run.server._commits.log.close()
 
 
 def test_a_worker_of_a_code_that_came_back_within_a_round_is_in_the_log_twice(coded):
@@ -217,23 +217,23 @@ def test_a_worker_of_a_code_that_came_back_within_a_round_is_in_the_log_twice(co
     run.join(0)
     turns = run.server._commits.log.turns[0]
     assert turns[-1].first_unit == turns[-2].first_unit
-    run.server._commits.close()
+    run.server._commits.log.close()
     run = coded((), min_workers=4)
     assert run.server.num_commits == 1
-    run.server._commits.close()
+    run.server._commits.log.close()
 
 
 def test_what_a_round_of_a_code_would_have_used_counts_only_once_that_is_committed(coded, tmp_path):
     run = coded(range(4), min_workers=4)
     make_round(run, (0, 2))
-    run.server._commits.close()
+    run.server._commits.log.close()
     file = tmp_path / FILE_NAME
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(itertools.takewhile(lambda line: not line.startswith('{"commit"'), lines)))
     run = coded((1, 2, 3), min_workers=1)  # worker 0 does not come back
     make_round(run, (1, 2))
     np.testing.assert_array_equal(record(run).work[0], [0, 2, 2, 0])
-    run.server._commits.close()
+    run.server._commits.log.close()
 
 
 def test_another_line_that_is_damaged_and_a_log_of_another_setup_are_refused(tmp_path):

@@ -96,6 +96,10 @@ def test_workers_have_left_where_a_run_goes_on_beyond_its_end(finished, tmp_path
     assert run.memberships[:num_before] == finished.run.memberships and len(left) == NUM_WORKERS
     assert len(run.loss) == 12 and {m.time for m in left} < {m.time for m in run.memberships}
     assert min(m.time for m in left) > float(finished.run.schedule.horizon)
+    assert finished.run.measured_from == 0 and {m.time for m in left} == {run.measured_from}
+    arrival = np.asarray(run.schedule.finish)
+    num_measured = (np.isfinite(arrival) & (arrival > run.measured_from)).sum()
+    assert 0 < num_measured == run.service_seconds.size < np.isfinite(arrival).sum()
     assert_same(parameter_server.load_run(setup(ASP), folder), run)
 
 
@@ -159,7 +163,7 @@ def test_a_round_of_a_code_that_ended_without_its_commit_is_under_way(tmp_path, 
         for worker in range(NUM_WORKERS):
             run.unit(worker)
             run.answer(worker)
-    run.server._commits.close()
+    run.server._commits.log.close()
     keep_lines(tmp_path, max(i for i, line in enumerate(lines_of(tmp_path)) if line.startswith('{"commit"')))
     loaded = parameter_server.load_run(run.setup, tmp_path)
     check_structure(loaded.schedule, driven.PROTOCOLS["coded"])

@@ -452,3 +452,19 @@ def test_arguments_of_specifications_are_checked(make, words):
 @pytest.mark.parametrize("make", [specifications.grouped, specifications.halos])
 def test_counts_may_be_numbers_of_numpy(make):
     assert make(4, groups=np.int64(2)).name == make(4, groups=2).name
+
+
+def test_who_takes_part_decides_what_an_effect_shows():
+    """Of an action whose effect shows only if somebody takes part, the specification with members asks who does."""
+    staleness_1 = protocols.ssp(staleness=1).specification(3)
+
+    def members(alive):
+        spec = staleness_1.members(alive)
+        push = spec.worker.actions[0]._replace(matches_effect=lambda before, after, event: jnp.any(alive))
+        return spec._replace(worker=spec.worker._replace(actions=(push,)))
+
+    spec = specifications.with_members(staleness_1._replace(members=members))
+    shows_effect = spec.worker.actions[0].matches_effect
+    for alive in (0, 1):
+        state = spec.initial._replace(alive=jnp.full(3, alive))
+        assert bool(shows_effect(state, state, None)) == bool(alive)

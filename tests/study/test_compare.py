@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +13,8 @@ import optax
 import pyarrow.parquet as pq
 import pytest
 
-from gcjax import analysis, codes, config, engine, progress, protocols, stragglers, tasks
-from gcjax.study import Condition, Study, compare, draw, training
+from gcjax import analysis, codes, config, engine, locks, progress, protocols, stragglers, tasks
+from gcjax.study import Condition, Study, compare, draw, runner, training
 from gcjax.study.compare import _default_timeline_seconds, _delays_sha256
 
 pytestmark = pytest.mark.usefixtures("without_drawing")
@@ -262,6 +263,23 @@ def test_what_is_stopped_with_its_timeline_only_goes_on_in_its_folder(tmp_path, 
         small(tmp_path / "new")
     assert (tmp_path / "new" / "timeline.png").exists() and not analysis.is_resumable(tmp_path / "new")
     assert analysis.resumable_or_new_folder(tmp_path / "new") == tmp_path / "new"
+
+
+def test_a_folder_that_another_process_writes_to_is_refused(tmp_path, monkeypatch):
+    """Before anything is trained there; a run that it has finished meanwhile is not overwritten either."""
+    plan = runner.plan
+
+    def planned_slowly(*arguments):
+        (tmp_path / "run.json").write_text("{}")
+        return plan(*arguments)
+
+    with locks.lock(tmp_path), ThreadPoolExecutor(1) as other_thread:
+        refused = other_thread.submit(small, tmp_path, num_units=20, num_seeds=1, seconds=4.0)
+        assert isinstance(refused.exception(), locks.HeldError)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(runner, "plan", planned_slowly)
+    with pytest.raises(ValueError, match="the run in .* is finished"):
+        small(tmp_path, num_units=20, num_seeds=1, seconds=4.0)
 
 
 def test_a_comparison_whose_second_scheme_is_refused_leaves_nothing(tmp_path, monkeypatch):
