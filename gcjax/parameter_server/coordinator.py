@@ -143,14 +143,16 @@ class Coordinator:
         begins anew.
         """
         log, member = self._commits.log, self._members[worker]
-        is_known = member.last_pushed <= log.last_turn_number(worker)  # to the log, the turn that it has pushed last
-        if self._setup.protocol.local is None or (is_known and log.last_arrived_turn(worker) < 0):
+        has_arrived = log.last_arrived_turn(worker) >= 0
+        if self._setup.protocol.local is None or (member.last_turn < 0 and not has_arrived):
             return ""
-        if is_known and log.incarnations.get(worker) == member.incarnation and log.has_own_params(worker):
-            self._note_version_of(worker)
+        is_known = member.last_turn <= log.last_turn_number(worker)  # to the log, the last turn that it has begun
+        if is_known and log.incarnations.get(worker) == member.incarnation and not log.has_begun_anew(worker):
+            if has_arrived:
+                self._note_version_of(worker)
             return ""
         self._workers_to_begin_anew.add(worker)
-        why = "another process" if is_known else "its last turns are not in the log"
+        why = "another process, or several of its turns are lost" if is_known else "its last turns are not in the log"
         return f"{why}: its own parameters and its optimizer state begin anew"
 
     def _note_version_of(self, worker: int) -> None:

@@ -23,13 +23,13 @@ class Member(NamedTuple):
       connection: None while it has none.
       incarnation: which process it is.
       last_heard: seconds.
-      last_pushed: the number of the last turn that it has pushed, as it said when it came; -1 for none.
+      last_turn: the number of the last turn that it has begun, as it said when it came; -1 for none.
     """
 
     connection: Sender | None
     incarnation: str
     last_heard: float
-    last_pushed: int = -1
+    last_turn: int = -1
 
 
 class Members:
@@ -78,9 +78,8 @@ class Members:
         if worker in self._members and self._members[worker].incarnation != incarnation:
             why = f"another process has taken the number {worker} meanwhile."
             self.send(worker, Message({"kind": "refused", "why": why}))
-        last_pushed = message.header.get("last_pushed")
-        last_turn = last_pushed if isinstance(last_pushed, int) else -1  # none
-        self._members[worker] = Member(connection, incarnation, now, last_turn)
+        last_turn = message.header.get("last_turn")
+        self._members[worker] = Member(connection, incarnation, now, last_turn if isinstance(last_turn, int) else -1)
         self._worker_of_connection[connection] = worker
 
     def _reason_to_refuse(self, message: Message, alive: np.ndarray) -> tuple[str, bool]:

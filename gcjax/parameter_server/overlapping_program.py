@@ -73,7 +73,6 @@ class OverlappingProgram:
 
     Attributes:
       has_job: whether there is a unit to compute.
-      last_pushed_turn: the number of the turn of the last push, also if that came too late or is lost; -1 for none.
     """
 
     def __init__(self, setup: Setup, local: LocalWork, worker: int) -> None:
@@ -89,7 +88,6 @@ class OverlappingProgram:
         self._local_at_arrived_push = self._local  # after the last push that the server has
         self._change_base_params = params  # what a push has changed is counted from here
         self._version_params = params  # as they came from the server last
-        self.last_pushed_turn = -1
         self._unanswered_order: Any = None  # its push is not sent yet
         self._unit_results: list[UnitResult] = []  # since the last push
         self._unit_ends: list[float] = []  # seconds, of the same units
@@ -226,7 +224,7 @@ class OverlappingProgram:
         self._local = self._local_at_push = self._local._replace(params=self._change_base_params)
         self._first_unit, self._compute_start = self._first_unit + len(self._unit_results), self._unit_ends[-1]
         self._unit_results, self._unit_ends, self._unanswered_order = [], [], None
-        self._turn_at_push = self.last_pushed_turn = push.turn
+        self._turn_at_push = push.turn
         return push
 
     def _params_and_state_after_step(self, params: Any, opt_state: Any, gradient: Any) -> tuple[Any, Any]:

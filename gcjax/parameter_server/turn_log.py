@@ -146,9 +146,13 @@ class TurnLog:
 
         That is for protocols in which workers take steps of their own.
         """
+        return self.last_arrived_turn(worker) >= 0 and not self.has_begun_anew(worker)
+
+    def has_begun_anew(self, worker: int) -> bool:
+        """Whether a worker has begun anew since its last turn that arrived; ever, if none has."""
         number = self.last_arrived_turn(worker)
-        last_begin_anew_time = max((m.time for m in self.memberships if m.worker == worker and m.anew), default=0.0)
-        return number >= 0 and self.turns[worker][number].begin >= last_begin_anew_time
+        begin = self.turns[worker][number].begin if number >= 0 else -math.inf
+        return any(m.worker == worker and m.anew and m.time > begin for m in self.memberships)
 
     def last_arrived_turn(self, worker: int) -> int:
         """The number of the worker's last turn whose message has arrived; -1 if there is none."""

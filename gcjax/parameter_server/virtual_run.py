@@ -260,7 +260,7 @@ class _VirtualRun:
             "worker": worker,
             "incarnation": str(self._process_numbers[worker]),
             "fingerprint": self._members.fingerprint,
-            "last_pushed": -1,  # no turn
+            "last_turn": -1,  # none
         }
         self._members.greet(connection, Message(hello), self._coordinator.rule_state.alive, now)
         # The action is called with the same time, and keeps the server busy for 0 s.

@@ -106,6 +106,7 @@ class _Worker:
         self._incarnation = uuid.uuid4().hex
         self._program = worker_program(setup, worker)
         self._fingerprint = fingerprint(setup)
+        self._last_turn = -1  # the number of the last one that has begun
         self._last_pushed_turn = -1  # its number
         self._begins_anew = False  # whether an order that was left out has said so
         self._threads: list[threading.Thread] = []  # that read and write the last connection
@@ -158,9 +159,13 @@ class _Worker:
     def _take_turns(self, turns: WorkerTurns, inbox: Inbox) -> None:
         """Takes one turn after the other, until the run is done; one is left out if a later order has come already."""
         while (message := next_message(inbox)).kind != "end":
-            if message.kind == "begin" and inbox.has_later_order():
-                self._begins_anew |= Order.of(message).begins_anew
-            elif message.kind == "begin":
+            if message.kind != "begin":
+                continue
+            order = Order.of(message)
+            self._last_turn = order.turn
+            if inbox.has_later_order():
+                self._begins_anew |= order.begins_anew
+            else:
                 try:
                     self._take_turn(turns, message)
                 except Disconnected:  # between two turns there is nothing to give up: the last one has been pushed
@@ -185,7 +190,9 @@ class _Worker:
         try:
             while (message := next_message(inbox)).kind != "end":
                 if message.kind == "begin":
-                    turns.begin(Order.of(message), message.body)
+                    order = Order.of(message)
+                    self._last_turn = order.turn
+                    turns.begin(order, message.body)
                 elif message.kind == "computed":
                     turns.push_if_due()
         finally:
@@ -214,7 +221,7 @@ class _Worker:
                     "worker": self._worker,
                     "incarnation": self._incarnation,
                     "fingerprint": self._fingerprint,
-                    "last_pushed": self._last_pushed,
+                    "last_turn": self._last_turn,
                 }
             )
         )
@@ -235,13 +242,6 @@ class _Worker:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
         connection.send(Message({"kind": "ready"}))
         return float(answer.header["lease"]), clock.clock_offset(ping_times)
-
-    @property
-    def _last_pushed(self) -> int:
-        """The number of the turn that was pushed last; -1 for none."""
-        if isinstance(self._program, OverlappingProgram):
-            return self._program.last_pushed_turn
-        return self._last_pushed_turn
 
     def _take_turn(self, turns: WorkerTurns, message: Message) -> None:
         """Computes and pushes a turn, unless it is cut off; a later order then waits in the inbox."""

@@ -125,8 +125,8 @@ class Driven:
         self.server._events.put(_Event(connection, message))
         self.server._handle_next_event()
 
-    def join(self, worker, last_pushed=-1):
-        """The worker connects, if it is not there; it says that it has pushed so many turns."""
+    def join(self, worker, last_turn=-1):
+        """The worker connects, if it is not there; it says which turn it has begun last."""
         if worker in self.connections:
             return
         connection = self.connections[worker] = Connection()
@@ -135,7 +135,7 @@ class Driven:
             "worker": worker,
             "incarnation": self.incarnations[worker],
             "fingerprint": self.server._members.fingerprint,
-            "last_pushed": last_pushed,
+            "last_turn": last_turn,
         }
         self.deal(connection, Message(hello))
         self.deal(connection, Message({"kind": "ready"}))

@@ -215,7 +215,30 @@ def test_what_was_pushed_is_kept_if_the_connection_is_lost_and_what_was_not_is_g
         worker.serve(connection(begin()), wire.layout_of(jax.eval_shape(one.task.init, one.init_key)))
     (trace,) = jax.tree.leaves(worker._program._opt_state)
     assert (np.asarray(trace) != 0).any() == is_kept
-    assert worker._last_pushed == (0 if is_kept else -1)
+    assert worker._last_pushed_turn == (0 if is_kept else -1) and worker._last_turn == 0
+
+
+@pytest.mark.parametrize(
+    "protocol", [protocols.local_sgd(num_local_steps=1), protocols.worker_busy(overlap=True)], ids=["local", "overlap"]
+)
+def test_a_worker_says_which_turn_it_has_begun_last_also_if_it_has_not_pushed(protocol):
+    hellos = []
+
+    class Remembering(Connection):
+        """It is lost before a push, and remembers how the worker has said who it is."""
+
+        def send(self, message):
+            if message.kind == "hello":
+                hellos.append(message.header["last_turn"])
+            super().send(message)
+
+    one = setup(protocol)
+    worker = _Worker(one, 0, lambda worker, unit: 0.0)
+    layout = wire.layout_of(jax.eval_shape(one.task.init, one.init_key))
+    for _ in range(2):
+        with pytest.raises(Disconnected):
+            worker.serve(Remembering(begin()), layout)
+    assert hellos == [-1, 0]
 
 
 def test_an_order_that_comes_before_a_worker_has_joined_again_is_none():

@@ -7,7 +7,6 @@ import pytest
 from gcjax.parameter_server.inbox import Inbox
 from gcjax.parameter_server.overlapping import OverlappingTurns
 from gcjax.parameter_server.overlapping_program import OverlappingProgram
-from gcjax.parameter_server.worker import _Worker
 from gcjax.parameter_server.worker_turns import Order
 from tests.parameter_server.driven import Driven, problems
 from tests.parameter_server.runs import NUM_WORKERS, setup
@@ -24,19 +23,6 @@ def begun(name, monkeypatch, **limits):
     for worker in range(NUM_WORKERS):
         run.push(worker)
     return run
-
-
-def test_a_worker_says_which_turn_it_has_pushed_last():
-    one = setup(PROTOCOLS["worker_busy overlap"])
-    worker = _Worker(one, 0, lambda worker, unit: 0.0)
-    program, header = worker._program, dict.fromkeys(Order._fields, 0)
-    assert worker._last_pushed == -1
-    program.begin(Order(**{**header, "turn": 5, "last_arrived_turn": -1}), one.initial_params())
-    job = program.job()
-    assert program.finish(job, *program.gradient(job)) and program.push().turn == 5
-    assert worker._last_pushed == 5
-    program.begin(Order(**{**header, "turn": 6, "last_arrived_turn": -1}), None)  # the push is lost
-    assert worker._last_pushed == 5
 
 
 @pytest.mark.slow

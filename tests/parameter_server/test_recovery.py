@@ -150,14 +150,41 @@ def test_what_did_not_fit_onto_the_disk_is_not_written_later(tmp_path):
     assert [m.worker for m in written_log(tmp_path).memberships] == [0, 0]
 
 
-def test_a_worker_that_has_pushed_a_turn_which_the_log_has_not_begins_anew_also_if_none_has_arrived(monkeypatch):
+def test_a_worker_that_has_begun_a_turn_which_the_log_has_not_begins_anew_also_if_none_has_arrived(monkeypatch):
     run = Driven("local_sgd", monkeypatch, min_workers=2)
     run.join(0)
     run.join(1)
-    for last_pushed, is_anew in ((0, False), (7, True)):
+    for last_turn, is_anew in ((0, False), (7, True)):
         run.leave(0)
-        run.join(0, last_pushed=last_pushed)
+        run.join(0, last_turn=last_turn)
         assert run.server.memberships[-1].anew == is_anew == run.orders(0)[-1].header["begins_anew"]
+
+
+@pytest.mark.parametrize(("num_pushes", "is_anew"), [(0, False), (1, True), (2, True)])
+def test_a_worker_that_has_lost_several_turns_begins_anew_also_if_none_was_in_a_commit(
+    num_pushes, is_anew, tmp_path, monkeypatch
+):
+    """It can go back by one only."""
+    for last_turn in (-1, num_pushes):
+        run = Driven("worker_busy", monkeypatch, min_workers=2)
+        run.server._recover(tmp_path, 100, 1.0)
+        run.server._commits.log.go_on()
+        run.join(0, last_turn=last_turn)
+        run.join(1)
+        for _ in range(num_pushes):
+            run.push(0)
+        run.server._commits.log.close()
+    (came_back,) = [m for m in run.server.memberships if (m.worker, m.change) == (0, "came back")]
+    assert came_back.anew == is_anew
+
+
+def test_a_worker_that_is_gone_before_it_hears_that_it_begins_anew_hears_it_again(monkeypatch):
+    run = Driven("worker_busy", monkeypatch, min_workers=1)
+    run.join(0)
+    for last_turn in (7, 1):  # then the log has as many turns
+        run.leave(0)
+        run.join(0, last_turn=last_turn)
+        assert run.server.memberships[-1].anew and run.orders(0)[-1].header["begins_anew"]
 
 
 @pytest.fixture
@@ -387,9 +414,9 @@ def test_a_worker_that_knows_of_turns_that_the_log_has_lost_begins_anew(monkeypa
             run.join(worker)
         for worker in range(NUM_WORKERS):
             run.push(worker)
-        for last_pushed in (0, 7):
+        for last_turn in (0, 7):
             run.leave(0)
-            run.join(0, last_pushed=last_pushed)
+            run.join(0, last_turn=last_turn)
             for worker in range(NUM_WORKERS):
                 run.push(worker)
         result = run.end()
