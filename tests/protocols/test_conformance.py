@@ -444,20 +444,13 @@ def test_a_unit_that_ends_after_its_commit_is_caught_wherever_it_is(name):
 
 def test_a_message_of_a_unit_that_never_ended_is_caught():
     """Of units that are no events, since they are in a message with a later one, and of which all are used."""
-    ends_never = {name: changed(schedule(name), "finish", (0, 0), np.inf) for name in ("pipelined_coded", "sr_sgc")}
-    assert check(ends_never["pipelined_coded"], promise("pipelined_coded")).violated == "arrival"
-    with pytest.raises(ValueError, match="commits must not use more units of a worker than have ended by then"):
-        check(ends_never["sr_sgc"], promise("sr_sgc"))
-
-
-@pytest.mark.parametrize("name", ["m_sgc", "sr_sgc"])
-def test_a_unit_after_one_that_never_ends_is_refused(name):
-    found = schedule(name)
-    assert check(found, promise(name))
-    for time in ("compute_end", "finish", "send_start"):
+    for name, violated in {"pipelined_coded": "arrival", "sr_sgc": "guarantee"}.items():
+        found = changed(schedule(name), "finish", (0, 0), np.inf)
+        assert check(found, promise(name)).violated == violated
+    for time in ("start", "compute_start", "compute_end"):  # nor begun, in sr_sgc
         found = changed(found, time, (0, 0), np.inf)
-    with pytest.raises(ValueError, match="worker 0 begins unit 1 at .* s, and those in front of it end at inf s"):
-        check(found, promise(name))
+    with pytest.raises(ValueError, match="commits must not use more units of a worker than have ended by then"):
+        check(found, promise("sr_sgc"))
 
 
 def test_an_answer_in_whose_round_a_unit_was_cut_off_is_caught():
@@ -470,6 +463,27 @@ def test_an_answer_in_whose_round_a_unit_was_cut_off_is_caught():
             assert not check(changed(found, "finish", (unit, worker), np.inf), promise("m_sgc")), (unit, worker)
             num_cut_off += 1
     assert num_cut_off > 3
+
+
+@pytest.mark.slow("fedbuff")
+@pytest.mark.parametrize("name", ["fedbuff", "k_sync"])
+def test_what_a_unit_in_no_commit_cannot_have_read_or_done_is_refused(name):
+    """A version that was not there, or computing that goes on when its worker begins another unit."""
+    found = schedule(name)
+    is_used = np.zeros(found.start.shape, bool)
+    for place in contributions(found):
+        first, worker = found.unit[place], found.worker[place]
+        is_used[first : first + found.work[place], worker] = True
+    last_time = found.time[np.isfinite(found.time)].max()
+    units = np.argwhere(~is_used & (found.compute_end < last_time) & np.isfinite(np.roll(found.start, -1, axis=0)))
+    assert len(units) > 0
+    for unit, worker in units:
+        with pytest.raises(ValueError, match=f"was there; unit {unit} of worker {worker} has read version"):
+            check(changed(found, "read", (unit, worker), found.read[unit, worker] + 5), promise(name))
+        endless = changed(found, "compute_end", (unit, worker), np.inf)
+        endless = changed(endless, "finish", (unit, worker), np.inf)
+        with pytest.raises(ValueError, match=f"worker {worker} begins unit {unit + 1} at"):
+            check(changed(endless, "send_start", (unit, worker), np.inf), promise(name))
 
 
 def test_a_version_of_an_exchange_that_has_not_begun_is_refused():

@@ -88,8 +88,9 @@ def check(
     The events of the record are replayed, one after the other: each must be a step that an action of the specification
     stands for and that agrees with what the record shows, of a version read or of the units in a commit; it must be in
     the guarantee of who takes it, and the property must hold at it and after it. So the commits of the record are made
-    of the pushes of the record, and of nothing else. Not looked at are weights, what units that are in no commit have
-    read, and where a worker has begun before its last message arrived: it counts as begun at that arrival.
+    of the pushes of the record, and of nothing else. Not looked at are weights, which of the versions that were there
+    units in no commit have read, when the last unit of a push was sent, and where a worker has begun before its last
+    message arrived: it counts as begun at that arrival.
 
     Args:
       schedule: of one run.
@@ -100,7 +101,8 @@ def check(
     Raises:
       ValueError: if the numbers of workers differ, or the schedule is of a batch, or the specification does not say
         which events its actions stand for, or not what it promises if workers leave and join; or if a record that keeps
-        to it cannot be: the times of a unit do not follow each other, or units are used that have never ended.
+        to it cannot be: the times of a unit, or the units of a worker, do not follow each other, units are used that
+        have never ended, or a version is read that was not there.
 
     Example:
       >>> schedule = gcjax.protocols.bsp()(jnp.ones((3, 2)))
@@ -137,35 +139,37 @@ def check(
 def _check_what_no_event_shows(record: Schedule, kinds: Collection[str]) -> None:
     """Raises an error if the times of a unit do not follow each other, or what is used was never done or read.
 
-    The latter shows where units are events themselves. Where messages are, each unit must be computed before the next
-    one of its worker, and no more can be used than have ended. Where parameters are exchanged, what is in no commit has
-    read what was there.
+    That work was never done shows where units are events themselves. Where messages are, no more can be used than have
+    ended.
     """
     check_times_of_units(record)
+    _check_units_follow_each_other(record)
+    _check_versions_were_made(record, exchanges=SEND in kinds and MESSAGE not in kinds)
     if MESSAGE in kinds:
-        _check_units_follow_each_other(record)
         check_work_done(record, num_commits=int(np.isfinite(record.time).sum()))
-    elif SEND in kinds:
-        _check_exchanges(record)
 
 
-def _check_exchanges(record: Schedule) -> None:
-    """Raises an error if a unit has read a version that its exchange could not, or one without an exchange.
+def _check_versions_were_made(record: Schedule, *, exchanges: bool) -> None:
+    """Raises an error if a unit has read a version that was not there yet when it ended, in a commit or not.
 
-    A version is read when an exchange begins, for all units since the one before. None has begun behind the horizon.
-    Versions behind the last commit of the record are left out: it may be cut off there.
+    Where parameters are exchanged, all units since the exchange before have read in the next one, and nothing (-1) if
+    that has not begun by the horizon. What is read after the last commit is left out, as a record may be cut off there.
     """
-    exchange_time = np.minimum.accumulate(record.send_start[::-1], axis=0)[::-1]  # [T, W], the next one of the worker
-    happens = np.isfinite(exchange_time) & (exchange_time <= latest_equal(record.horizon))
-    num_commits = np.searchsorted(record.time, latest_equal(exchange_time), side="right")
-    is_cut_off = num_commits == np.isfinite(record.time).sum()
-    newest_version = np.where(happens, np.where(is_cut_off, record.read, num_commits), -1)
-    if (record.read > newest_version).any():
-        unit, worker = np.argwhere(record.read > newest_version)[0]
-        raise ValueError(
-            "a version must be read in an exchange that has begun, when it was there, and be -1 otherwise; unit "
-            f"{unit} of worker {worker} has read version {record.read[unit, worker]}. Correct the protocol's schedule."
-        )
+    reading_ends: Any = record.compute_end
+    if exchanges:
+        reading_ends = np.minimum.accumulate(record.send_start[::-1], axis=0)[::-1]  # [T, W], the next of the worker
+    newest_version = np.searchsorted(record.time, latest_equal(reading_ends), side="right")
+    is_wrong = np.isfinite(record.start) & (record.read > newest_version)
+    is_wrong &= newest_version < np.isfinite(record.time).sum()
+    if exchanges:
+        is_wrong |= (record.read >= 0) & ~(np.isfinite(reading_ends) & (reading_ends <= latest_equal(record.horizon)))
+    if is_wrong.any():
+        unit, worker = np.argwhere(is_wrong)[0]
+        value = f"has read version {record.read[unit, worker]}"
+        rule = "a unit must have read a version that was there"
+        if exchanges:
+            rule += " when its exchange began, and none (-1) if that has not begun"
+        raise ValueError(f"{rule}; unit {unit} of worker {worker} {value}. Correct the protocol's schedule.")
 
 
 def _check_units_follow_each_other(record: Schedule) -> None:
