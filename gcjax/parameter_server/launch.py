@@ -294,6 +294,8 @@ def local_run(
     """
     setup = make_setup(**dict(arguments or {}))
     server = Server(setup, limits, checkpoints=checkpoints)
+    if server.is_over:  # it is the run that the folder has
+        return server.run()
     numbers, num_needed = range(setup.num_workers), limits.min_workers or setup.num_workers
     ended_workers: set[int] = set()
 

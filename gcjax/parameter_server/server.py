@@ -123,9 +123,9 @@ class Server:
         """
         self._is_serving, can_go_on = True, self._has_checkpoints
         try:
-            if not self._is_over():  # else it is the run that the folder has, in which nothing happens any more
+            if not self.is_over:  # else it is the run that the folder has, in which nothing happens any more
                 self._commits.log.go_on()
-            while not self._is_over():
+            while not self.is_over:
                 self._handle_next_event()
             # Telling workers so, and waiting for them to hang up, comes after it.
             end_seconds = self._commits.log.end_seconds(self._clock.now())
@@ -163,6 +163,15 @@ class Server:
     def num_commits(self) -> int:
         """The commits so far."""
         return self._commits.count
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all commits are made, the time is over (also that for joining), or somebody has stopped the run."""
+        max_seconds, join_seconds = self._limits.seconds, self._limits.join_seconds
+        if join_seconds is not None and not self._coordinator.has_begun:
+            max_seconds = join_seconds
+        is_time_over = self._clock.now() >= max_seconds
+        return self._is_stopped or is_time_over or self.num_commits >= self._limits.num_commits
 
     @property
     def has_begun(self) -> bool:
@@ -251,14 +260,6 @@ class Server:
             self._events.put(_Event(connection, message=None))
 
     # What the server's thread does.
-
-    def _is_over(self) -> bool:
-        """Whether all commits are made, the time is over (also that for joining), or somebody has stopped the run."""
-        max_seconds, join_seconds = self._limits.seconds, self._limits.join_seconds
-        if join_seconds is not None and not self._coordinator.has_begun:
-            max_seconds = join_seconds
-        is_time_over = self._clock.now() >= max_seconds
-        return self._is_stopped or is_time_over or self.num_commits >= self._limits.num_commits
 
     def _handle_next_event(self) -> None:
         """Waits for the next message, end of a connection, end of a lease, or timer, and deals with it."""

@@ -97,9 +97,7 @@ def group(
         link.run(link.node.fail(_error_line(error)))
         _leave_without_jax(error)
         raise
-    # In it all wait for each other, and nobody watches any more: who left now would be missed only by JAX's own watch.
-    with interrupts.grace_period(_SHUTDOWN_SECONDS, purpose="parting from the other processes"):
-        jax.distributed.shutdown()
+    _shut_down_jax(lost_after)
     if shared_error is not None:
         raise shared_error
 
@@ -148,6 +146,23 @@ def _initialize(rendezvous: Rendezvous, address: str, host: str | None, timeout:
         initialization_timeout=max(1, int(timeout)),
         heartbeat_timeout_seconds=max(_JAX_HEARTBEAT_SECONDS, int(2 * lost_after)),
     )
+
+
+def _shut_down_jax(lost_after: float) -> None:
+    """Parts from the others, who are done, too; ends this process if that takes longer than `lost_after` seconds.
+
+    In it all wait for each other, and nobody watches any more: who is killed now would be missed only by JAX's own
+    watch.
+    """
+    text = f"another process was lost when all were done: they did not part in {lost_after:g} s; nothing else is lost."
+    watchdog = threading.Timer(lost_after, _end_this_process, (text,))
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        with interrupts.grace_period(_SHUTDOWN_SECONDS, purpose="parting from the other processes"):
+            jax.distributed.shutdown()
+    finally:
+        watchdog.cancel()
 
 
 def _error_line(error: BaseException) -> str:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from gcjax import parameter_server, protocols
-from gcjax.parameter_server import recovery
+from gcjax.parameter_server import launch, recovery
 from gcjax.parameter_server.saved_log import FILE_NAME
 from gcjax.protocols.conformance.structure import check_structure
 from tests.parameter_server import driven
 from tests.parameter_server.driven import Driven
-from tests.parameter_server.processes import Served
+from tests.parameter_server.processes import Served, process_setup
 from tests.parameter_server.runs import NUM_WORKERS, live_run, replay, setup, start_workers
 from tests.protocols.test_rules import PROTOCOLS
 
@@ -64,6 +64,16 @@ def test_a_finished_run_is_the_same_when_a_server_is_started_on_its_folder_again
     for _ in range(2):
         assert_same(served_again(folder, 8), finished.run)
     assert lines_of(folder) == lines_of(finished.folder)
+
+
+def test_no_worker_is_started_for_a_finished_run(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "workers", None)
+    arguments = {"protocol": "asp", "options": {}}
+    limits = parameter_server.Limits(8, seconds=60.0)
+    folder = copied(finished, tmp_path)
+    assert_same(
+        parameter_server.local_run(process_setup, limits, arguments=arguments, checkpoints=folder), finished.run
+    )
 
 
 def test_a_run_whose_seconds_are_over_is_finished_too(finished, tmp_path):

@@ -221,6 +221,25 @@ with interrupts.end_on_signals(), processes.group(coordinator="127.0.0.1:9", num
 """
 
 
+LEFT_ALONE = """
+import jax, time
+from gcjax import processes
+
+jax.distributed.initialize, jax.distributed.shutdown = lambda *args, **options: None, lambda: time.sleep(1000)
+with processes.group(coordinator="127.0.0.1:9", num_processes=1, process_id=0, lost_after=1.0):
+    pass
+"""
+
+
+def test_who_waits_in_vain_for_the_others_to_part_ends():
+    """One was killed at the very end; JAX's own watch would end the others after 100 seconds."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", LEFT_ALONE]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 3
+    assert ended.stderr.startswith("gcjax: another process was lost when all were done")
+
+
 def test_ctrl_c_at_the_very_end_waits_until_the_processes_have_parted():
     """The others would wait for who has left, for the 100 seconds of JAX's own watch."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
