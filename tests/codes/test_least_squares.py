@@ -19,6 +19,7 @@ CODES = {
 }
 
 
+@pytest.mark.slow("cyclic repetition-64", "graph-64", "optimal decoding-64")
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("name", CODES)
 def test_no_weights_leave_less(name, bits):
