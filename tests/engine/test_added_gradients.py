@@ -69,7 +69,12 @@ def test_a_worker_of_the_server_reads_the_last_version_again():
     assert np.abs(np.subtract(*changes["local_sgd"])).max() > 1e-3
 
 
-@pytest.mark.parametrize("protocol", [protocols.anytime_minibatch(seconds=2.5), protocols.eager_sgd()])
+@pytest.mark.slow("eager_sgd")
+@pytest.mark.parametrize(
+    "protocol",
+    [protocols.anytime_minibatch(seconds=2.5), protocols.eager_sgd()],
+    ids=["anytime_minibatch", "eager_sgd"],
+)
 def test_contributions_are_compressed_one_by_one(protocol):
     """With a quarter of the numbers, there is a state for each worker, and the parameters are others."""
     plain, compressed = (
