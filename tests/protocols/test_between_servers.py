@@ -63,7 +63,9 @@ def test_commits_are_those_of_plain_python(name, x64):
     assert num_commits > 16
 
 
-@pytest.mark.slow("grouped change", "grouped coded", "halos", "progressive_groups servers")
+@pytest.mark.slow(
+    "grouped change", "grouped coded", "grouped servers", "halos", "halos servers", "progressive_groups servers"
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_promises_are_kept_and_damage_is_seen(name):
     promise, num_damaged = table.protocol(name).specification(W), 0
