@@ -56,7 +56,7 @@ CASES = {
 }
 
 
-@pytest.mark.slow("k_sync-2")
+@pytest.mark.slow("k_batch_sync-4", "k_sync-2", "rennala-1")
 @pytest.mark.parametrize(("name", "k"), CASES)
 def test_expected_time_between_commits(name, k, x64):
     made = getattr(protocols, name)(num_contributions=k)
