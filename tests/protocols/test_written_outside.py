@@ -65,9 +65,11 @@ def test_more_messages_than_contributions_are_an_error():
         of_rule(batches(3), weight=1.0, num_contributions=2)(DURATIONS)
 
 
+@pytest.mark.slow("1")
 @pytest.mark.parametrize(
     ("num_contributions", "fields"),
     [(2, {"ready": lambda view: view.version < view.num_commits}), (1, {})],
+    ids=["2", "1"],
 )
 def test_messages_that_no_commit_takes_are_an_error_of_their_own(num_contributions, fields):
     """Also if others were committed before."""
