@@ -150,10 +150,13 @@ class WrittenLog(SavedLog):
         for worker, turns in enumerate(self.turns):
             lost_turns = [number for number, turn in enumerate(turns) if self._is_pending(turn)]
             for number in lost_turns:
-                compute_end = min(turns[number].compute_end, now)
-                fields: dict[str, Any] = {"compute_end": compute_end, "send_start": math.inf, "arrive": math.inf}
+                turn = turns[number]
+                if turn.unit_ends and turn.unit_ends[-1] > turn.compute_end:  # it went on after it was stopped
+                    turn = turn.ended(now)
+                fields: dict[str, Any] = {"compute_end": min(turn.compute_end, now), "num_lost": turn.num_lost}
+                fields |= {"send_start": math.inf, "arrive": math.inf}
                 fields |= {"num_counted": None}  # it was set where the end of a round is in the log, and its commit not
-                turns[number] = turns[number]._replace(**fields)
+                turns[number] = turn._replace(**fields)
                 self._write_turn(worker, number, fields)
             if len(lost_turns) > 1:  # a worker goes back by one turn only: no process is to be taken for this one
                 self.incarnations[worker] = "of which not all is in a commit"
