@@ -94,7 +94,9 @@ def test_a_turn_that_went_on_after_it_was_stopped_ends_after_its_last_unit(num_u
     log = written_log(tmp_path)
     log.add_membership(Membership(4.0, 1, "joined"), "process 2")
     log.add_turn(1, Turn(first_unit=2, version=1, begin=4.0, num_units=num_units))
-    log.update_last_turn(1, compute_start=4.5, unit_ends=(5.0,), compute_end=5.5, send_start=5.5, arrive=5.6, num_lost=1)
+    log.update_last_turn(
+        1, compute_start=4.5, unit_ends=(5.0,), compute_end=5.5, send_start=5.5, arrive=5.6, num_lost=1
+    )
     log.update_last_turn(1, unit_ends=(5.0, 6.0))
     log.close()
     turn = written_log(tmp_path).turns[1][-1]
