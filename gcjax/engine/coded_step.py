@@ -118,7 +118,7 @@ def coded_value_and_grad(
 
     def checked_step(params: Any, batch: Any, progress: Any, *args: Any) -> tuple[Any, Any, CodedInfo]:
         """(value, gradient, info) that `step`, compiled, gives, once the arguments have been checked."""
-        check_auto_axes((params, batch))
+        check_auto_axes((params, batch), axis)
         check_batch(batch, code, auto_mesh, axis)
         return compiled_step(params, batch, check_progress(code.assignment, progress), args)
 

@@ -178,11 +178,20 @@ def mesh_with_axis(mesh: Any, axis: str) -> Mesh:
     return with_auto_axes(mesh)
 
 
-def check_auto_axes(arrays: Any) -> None:
-    """Raises a `ValueError` if an array, or the mesh of `jax.set_mesh`, has axes of explicit sharding."""
+def check_auto_axes(arrays: Any, axis: str) -> None:
+    """Raises a `ValueError` if an array or the mesh of `jax.set_mesh` has axes of explicit sharding.
+
+    So it does inside of a `jax.shard_map` over `axis`, that of the workers.
+    """
+    mesh_around = jax.sharding.get_abstract_mesh()
+    if dict(zip(mesh_around.axis_names, mesh_around.axis_types or (), strict=False)).get(axis) == AxisType.Manual:
+        raise ValueError(
+            f"the function spreads the workers over the axis {axis!r} itself, so it must be called outside of a "
+            "jax.shard_map over that axis. Inside, encode and decode with the factors of code.plan(progress)."
+        )
     shardings = [getattr(jax.typeof(x), "sharding", None) for x in jax.tree.leaves(arrays) if isinstance(x, jax.Array)]
     meshes = [sharding.mesh for sharding in shardings if isinstance(sharding, NamedSharding)]
-    for mesh in (*meshes, jax.sharding.get_abstract_mesh()):
+    for mesh in (*meshes, mesh_around):
         if AxisType.Explicit in (mesh.axis_types or ()):
             raise ValueError(
                 "parameters, the batch, and the mesh of jax.set_mesh must leave to XLA how to shard what is not "

@@ -122,7 +122,7 @@ def voting_value_and_grad(
 
     def checked_step(params: Any, batch: Any, progress: Any, *args: Any, is_wrong: Any = None) -> Any:
         """(value, gradient, info) that `step`, compiled, gives, once the arguments have been checked."""
-        check_auto_axes((params, batch))
+        check_auto_axes((params, batch), axis)
         check_batch(batch, code, auto_mesh, axis)
         wrong_senders = _checked_wrong_senders(is_wrong, num_workers, has_attack=attack is not None)
         return compiled_step(params, batch, check_progress(code.assignment, progress), wrong_senders, args)

@@ -383,6 +383,17 @@ def test_bad_input():
         engine.shard_chunks(chunks, None, on)
 
 
+def test_a_step_inside_of_a_shard_map_over_the_workers_is_refused_in_words():
+    code, mesh = CODES["partial"], jax.make_mesh((8,), ("workers",), axis_types=(AxisType.Auto,))
+    step = engine.coded_value_and_grad(each, code, mesh)
+    batch, progress = engine.shard_chunks(data(16, np.float32), code, mesh), np.full(code.assignment.num_workers, 2)
+    specs = PartitionSpec(), PartitionSpec("workers")
+    inside = jax.shard_map(lambda params, batch: step(params, batch, progress)[1], mesh=mesh, in_specs=specs,
+                           out_specs=PartitionSpec())  # fmt: skip
+    with pytest.raises(ValueError, match=r"must be called outside of a jax.shard_map .* code.plan\(progress\)"):
+        inside(params(), batch)
+
+
 def test_arrays_of_explicit_sharding_are_refused_in_words():
     """As those are that are put onto a mesh of JAX's default; a step on the mesh itself is not."""
     code, explicit = CODES["partial"], jax.make_mesh((8,), ("workers",), axis_types=(AxisType.Explicit,))
