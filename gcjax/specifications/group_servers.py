@@ -59,7 +59,9 @@ def groups_specification(name: str, num_workers: int, grouping: Grouping) -> Spe
     one_value, two_values = zero_per_worker + 1, zero_per_worker + 2
     program, steps = _Program(num_workers, grouping), grouping.num_local_steps
     unit = Action("unit", program.unit, event=UNIT, matches=adds_one_unit)
-    contents = "work" if grouping.any_num_steps else f"{counted(steps, 'unit')} of each member"
+    is_each_alone = len(set(grouping.levels[0].tolist())) == num_workers
+    contents = counted(steps, "unit") + ("" if is_each_alone else " of each member")
+    contents = "work" if grouping.any_num_steps else contents
     contents = "what its group's code decodes" if grouping.codes else contents
     return Specification(
         name,

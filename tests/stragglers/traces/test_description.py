@@ -94,7 +94,7 @@ def test_a_spell_that_costs_little_is_told_of_beside():
     seconds = quiet(1000)
     seconds[50:80, 2] *= 1.5
     description = described(seconds)
-    assert description.sentence.startswith("OK: nobody is slow; waiting for the slowest of each step costs")
+    assert description.sentence.startswith("OK: nobody is slow for long; waiting for the slowest of each step costs")
     assert description.sentence.endswith(
         "Worker 2 (1.5 times the median, from step 50 to step 79) was slow for a while."
     )

@@ -136,7 +136,8 @@ def _verdict_sentence(
     if verdict.kind == "passing":
         return f"nobody is slow for long, but delays that pass cost {cost_text}."
     was_slow_sentence = _was_slow_sentence(spells, worker_names)
-    return f"nobody is slow; waiting for the slowest of each step costs {cost_text}.{was_slow_sentence}"
+    for_long = " for long" if was_slow_sentence else ""
+    return f"nobody is slow{for_long}; waiting for the slowest of each step costs {cost_text}.{was_slow_sentence}"
 
 
 def _others_sentence(verdict: Verdict, spells: Sequence[Spell], worker_names: Sequence[str], steps: np.ndarray) -> str:
