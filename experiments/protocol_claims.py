@@ -13,10 +13,10 @@ from gcjax.study import seed_values
 HEADS = ("Stragglers", "Messages", "First", "Seconds", "Verdict")
 MAX_NAMED = 4
 
-NOTES = """\
-A scheme is indistinguishable from the first one if it reached the target with every seed, and the 95 % interval of how
-many times as long it took, seed by seed (Student's t for the mean of the logarithms), begins at 1 or below. The first
-one wins where there is none such. Seconds: ± is their standard deviation over seeds.
+NOTES = f"""\
+A scheme is indistinguishable from the first one if it reached the target with every seed, and the {paired.INTERVAL_NAME}
+of how many times as long it took, seed by seed (Student's t for the mean of the logarithms), begins at 1 or below. The
+first one wins where there is none such. Seconds: ± is their standard deviation over seeds.
 """
 
 

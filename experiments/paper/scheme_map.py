@@ -10,6 +10,7 @@ from experiments.paper.macros import Macros, binding, fixed, percent
 from experiments.paper.trained import Tables
 from experiments.protocol_claims import Claim, claim
 from gcjax import tex
+from gcjax.analysis import paired
 from gcjax.analysis.store import Columns, table_columns
 from gcjax.study import seed_values
 
@@ -82,6 +83,7 @@ def scheme_map(folder: Path) -> tuple[Macros, Tables]:
         "MapSeeds": fixed(run_facts["num_seeds"]),
         "MapWorkers": fixed(run_facts["num_workers"]),
         "MapTarget": percent(run_facts["target"]),
+        "MapConfidence": percent(paired.CONFIDENCE),
         "MapSeconds": fixed(float(binding(folder / "operative.gin", "study.seconds"))),
         "MapFewestTied": fixed(min(len(each.others) for each in cheap_claims)),
         "MapMostTied": fixed(max(len(each.others) for each in cheap_claims)),

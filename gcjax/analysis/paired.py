@@ -9,8 +9,8 @@ from gcjax import _validate
 from gcjax.analysis import table_cells
 from gcjax.tables import markdown_table
 
-_CONFIDENCE = 0.95
-INTERVAL_NAME = f"{100 * _CONFIDENCE:g} % interval"
+CONFIDENCE = 0.95
+INTERVAL_NAME = f"{100 * CONFIDENCE:g} % interval"
 
 _NOTES = """\
 - How many virtual seconds later a scheme reaches the target (the mean of the differences), and how many times as long
@@ -141,14 +141,14 @@ def notes(
       what_is_shared: why seeds are compared one by one, as the begin of a sentence.
     """
     exception = _BEST_IS_FLATTERED if against is None else ""
-    return _NOTES.format(percent=100 * _CONFIDENCE, exception=exception, what_is_shared=what_is_shared)
+    return _NOTES.format(percent=100 * CONFIDENCE, exception=exception, what_is_shared=what_is_shared)
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float]:
     """The interval of the mean of float[n >= 2] independent values, by Student's t."""
     from scipy.special import stdtrit  # here, since it takes long to import
 
-    half = stdtrit(values.size - 1, (1 + _CONFIDENCE) / 2) * values.std(ddof=1) / np.sqrt(values.size)
+    half = stdtrit(values.size - 1, (1 + CONFIDENCE) / 2) * values.std(ddof=1) / np.sqrt(values.size)
     return float(values.mean() - half), float(values.mean() + half)
 
 
