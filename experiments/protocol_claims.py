@@ -14,9 +14,9 @@ HEADS = ("Stragglers", "Messages", "First", "Seconds", "Verdict")
 MAX_NAMED = 4
 
 NOTES = f"""\
-A scheme is indistinguishable from the first one if it reached the target with every seed, and the {paired.INTERVAL_NAME}
-of how many times as long it took, seed by seed (Student's t for the mean of the logarithms), begins at 1 or below. The
-first one wins where there is none such. Seconds: ± is their standard deviation over seeds.
+A scheme is indistinguishable from the first one if it reached the target with every seed, and the
+{paired.INTERVAL_NAME} of how many times as long it took, seed by seed (Student's t for the mean of the logarithms),
+begins at 1 or below. The first one wins where there is none such. Seconds: ± is their standard deviation over seeds.
 """
 
 
