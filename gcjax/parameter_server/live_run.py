@@ -36,7 +36,8 @@ class LiveRun(NamedTuple):
       pulls_before_push: whether workers got the parameters between computing and sending (`Rule.pulls_before_push`).
       computes_while_sending: whether they computed while they sent and received (`Rule.overlaps`).
       measured_from: seconds of the run, from which on pushes and messages were measured and counted: 0, or of a run
-        that a server went on with, when the last one did. The record and the losses are of the whole run.
+        that a server went on with, when the last one did; of a loaded one that has not ended, its last event. The
+        record and the losses are of the whole run.
     """
 
     params: Any

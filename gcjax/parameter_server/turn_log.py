@@ -257,6 +257,8 @@ def record_program(rule: Rule) -> Callable[..., Schedule]:
 
         It ends at `horizon float[]` seconds.
         """
+        if rule.pulls_before_push:  # without the push nobody knows when its units ended, and the exchange began
+            turns = turns._replace(version=jnp.where(jnp.isfinite(turns.arrive), turns.version, -1))
         return rule_record(rule, turns, Work.of(seconds), times, horizon)
 
     return program

@@ -13,7 +13,7 @@ import numpy as np
 
 from gcjax import _validate, analysis, config, files, locks, processes
 from gcjax.analysis import gantt
-from gcjax.analysis.store import CONFIG_DIGEST, Columns, check_not_finished
+from gcjax.analysis.store import CONFIG_DIGEST, Columns, check_not_finished, os_errors_as_value_error
 from gcjax.progress import Progress, silent
 from gcjax.protocols import Protocol, Schedule
 from gcjax.stragglers import Absences, Links, Network, RandomAbsences, StragglerModel
@@ -90,7 +90,8 @@ def _locked(out: Path) -> Iterator[None]:
         yield
         return
     is_new = not out.exists()
-    out.mkdir(parents=True, exist_ok=True)
+    with os_errors_as_value_error(out):
+        out.mkdir(parents=True, exist_ok=True)
     try:
         with locks.lock(out):
             check_not_finished(out)

@@ -22,8 +22,7 @@ from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import worker_program
 from gcjax.parameter_server.worker_turns import Order
 from gcjax.protocols.conformance.structure import check_structure
-from gcjax.protocols.simulation.event_schedule import rule_record
-from gcjax.protocols.simulation.turns import FLOATS, Work
+from gcjax.protocols.simulation.turns import FLOATS
 from tests.parameter_server.runs import NUM_WORKERS, OPTIMIZER, replay, setup
 from tests.protocols.test_rules import PROTOCOLS as RULES
 
@@ -76,7 +75,7 @@ SIZES = {"units": 160, "turns": 64, "commits": 64}
 def _record(name, num_contributions):
     """The program that writes down turns of the protocol."""
     rule = PROTOCOLS[name].rule(NUM_WORKERS)._replace(num_contributions=num_contributions)
-    return jax.jit(partial(rule_record, rule))
+    return turn_log.record_program(rule)
 
 
 def padded_schedule_of(name, log, rule, end):
@@ -94,8 +93,8 @@ def padded_schedule_of(name, log, rule, end):
     times = np.full(SIZES["commits"], np.inf, dtype)
     times[: len(log.commit_times)] = log.commit_times
     horizon = np.asarray(max([end, *log.commit_times]), dtype)
-    work = Work.of(np.asarray(turn_log.unit_seconds(log, num_units), dtype))
-    return _record(name, turn_log.with_room_for_log(rule, log).num_contributions)(turns, work, times, horizon)
+    seconds = np.asarray(turn_log.unit_seconds(log, num_units), dtype)
+    return _record(name, turn_log.with_room_for_log(rule, log).num_contributions)(turns, seconds, times, horizon)
 
 
 class Driven:

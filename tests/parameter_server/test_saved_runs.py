@@ -12,6 +12,7 @@ import pytest
 from gcjax import parameter_server, protocols
 from gcjax.parameter_server import launch, recovery
 from gcjax.parameter_server.saved_log import FILE_NAME
+from gcjax.parameter_server.wire import Message
 from gcjax.protocols.conformance.structure import check_structure
 from tests.parameter_server import driven
 from tests.parameter_server.driven import Driven
@@ -142,6 +143,7 @@ def test_a_run_whose_server_was_killed_is_loaded_up_to_the_last_event(finished, 
     np.testing.assert_array_equal(loaded.schedule.time, finished.run.schedule.time[:7])
     assert loaded.memberships == finished.run.memberships and loaded.messages is None
     assert float(loaded.schedule.horizon) > loaded.schedule.time[-1]  # a push came that is in no commit yet
+    assert np.float32(loaded.measured_from) == loaded.schedule.horizon
     check_structure(loaded.schedule, ASP)
     chex.assert_trees_all_close(loaded.params, replay(ASP, loaded).params, rtol=1e-5)
     with pytest.raises(ValueError, match="must say what the server took .*has not ended"):
@@ -161,6 +163,20 @@ def test_a_run_under_way_is_loaded_while_its_server_writes(tmp_path):
     assert 5 <= len(loaded.loss) < len(run.loss)
     np.testing.assert_array_equal(loaded.loss, run.loss[: len(loaded.loss)])
     assert not any(m.change == "left" for m in loaded.memberships)
+
+
+def test_a_version_that_a_worker_has_got_for_a_push_which_never_came_is_not_in_the_record(monkeypatch):
+    """When its units ended is not known, nor that the exchange has begun after them."""
+    run = Driven("elastic_averaging", monkeypatch)
+    for worker in range(NUM_WORKERS):
+        run.join(worker)
+    for worker in (*range(NUM_WORKERS), 1):
+        run.push(worker)
+    order = run.orders(0)[-1].header
+    run.deal(run.connections[0], Message({"kind": "pull", "turn": order["turn"]}))
+    record = run.end().schedule
+    assert record.read[order["first_unit"], 0] == -1
+    assert protocols.check(record, PROTOCOLS["elastic_averaging"].specification(NUM_WORKERS))
 
 
 def test_a_round_of_a_code_that_ended_without_its_commit_is_under_way(tmp_path, monkeypatch):

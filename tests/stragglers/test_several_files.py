@@ -42,13 +42,15 @@ def test_it_is_the_trace_of_one_file_with_a_column_for_the_worker(tmp_path):
     assert_array_equal(several.steps, one.steps)
 
 
-def test_files_of_one_name_are_known_by_their_folders(tmp_path):
+def test_files_of_one_name_are_known_by_their_paths(tmp_path):
     for host in "ab":
         (tmp_path / host).mkdir()
     files = [*write(tmp_path / "a", steps=["0 1"]), *write(tmp_path / "b", steps=["0 2"])]
-    assert stragglers.read_trace(files, columns=COLUMNS).workers == (f"{tmp_path}/a/steps", f"{tmp_path}/b/steps")
+    assert stragglers.read_trace(files, columns=COLUMNS).workers == tuple(map(str, files))
     with pytest.raises(ValueError, match=re.escape(f"{files[0]} is there twice")):
         stragglers.read_trace([*files, files[0]], columns=COLUMNS)
+    files = [files[0].rename(tmp_path / "log.1"), files[1].rename(tmp_path / "log.2")]
+    assert_array_equal(stragglers.read_trace(files, columns=COLUMNS).compute, [[1.0, 2.0]])
 
 
 def test_a_later_file_goes_on_with_the_same_workers(tmp_path):

@@ -282,6 +282,12 @@ def test_a_folder_that_another_process_writes_to_is_refused(tmp_path, monkeypatc
         small(tmp_path, num_units=20, num_seeds=1, seconds=4.0)
 
 
+def test_a_file_in_the_place_of_the_folder_is_refused_in_words(tmp_path):
+    (tmp_path / "file").write_text("notes")
+    with pytest.raises(ValueError, match="The output folder must be one that can be written; .*file cannot"):
+        small(tmp_path / "file", num_units=20, num_seeds=1, seconds=4.0)
+
+
 def test_a_comparison_whose_second_scheme_is_refused_leaves_nothing(tmp_path, monkeypatch):
     prepare = training.prepare
 

@@ -15,7 +15,7 @@ _LAYOUTS = "gcjax", "named columns"
 
 
 def workers_of_files(paths: Sequence[Path]) -> list[str]:
-    """A worker for each file, by its name without endings; by its whole path, if two have one name.
+    """A worker for each file, by its name without endings; by its whole path with them, if two have one name.
 
     Raises:
       ValueError: if a file is there twice.
@@ -26,7 +26,7 @@ def workers_of_files(paths: Sequence[Path]) -> list[str]:
     if len(set(paths)) < len(paths):
         twice = next(path for path in paths if paths.count(path) > 1)
         raise ValueError(f"The files of a trace must be different ones; {twice} is there twice.")
-    return [str(path.parent / name) for path, name in zip(paths, names, strict=True)]
+    return [str(path) for path in paths]
 
 
 def one_trace(paths: Sequence[Path], traces: Sequence[Trace]) -> Trace:
