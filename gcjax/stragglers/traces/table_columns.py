@@ -22,9 +22,9 @@ def names_and_indices(
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """The different values of the column of workers in order, as text, and int64[rows], which one each row has.
 
-    They are in the order in which rows have them first if that is asked for; or else, if all are numbers, also as text,
-    in the order of their size, and in that of texts if not. Raises `ValueError` if
-    a row has no value, or they are neither numbers nor text.
+    If all are numbers, also as text, they are in the order of their size, else in that of texts; with
+    `in_order_of_rows` in that in which rows have them first. Raises `ValueError` if a row has no value, or they are
+    neither numbers nor text.
     """
     column = table[name].combine_chunks()
     is_missing = np.asarray(column.is_null(nan_is_null=True))
