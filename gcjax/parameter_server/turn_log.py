@@ -99,7 +99,7 @@ class TurnLog:
         return view
 
     def end_seconds(self, now: float) -> float:
-        """When the run has ended: at `now` seconds, or as the log says if nothing has happened since it was read."""
+        """When the run has ended: at `now` seconds."""
         return now
 
     def write_end(self, end: RunEnd) -> RunEnd:

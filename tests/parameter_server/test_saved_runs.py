@@ -142,7 +142,7 @@ def test_a_run_whose_server_was_killed_is_loaded_up_to_the_last_event(finished, 
     np.testing.assert_array_equal(loaded.loss, finished.run.loss[:7])
     np.testing.assert_array_equal(loaded.schedule.time, finished.run.schedule.time[:7])
     assert loaded.memberships == finished.run.memberships and loaded.messages is None
-    assert float(loaded.schedule.horizon) > loaded.schedule.time[-1]  # a push came that is in no commit yet
+    assert loaded.schedule.horizon >= loaded.schedule.time[-1]  # a push came that is in no commit yet, maybe at once
     assert np.float32(loaded.measured_from) == loaded.schedule.horizon
     check_structure(loaded.schedule, ASP)
     chex.assert_trees_all_close(loaded.params, replay(ASP, loaded).params, rtol=1e-5)

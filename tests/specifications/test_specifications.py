@@ -468,3 +468,8 @@ def test_who_takes_part_decides_what_an_effect_shows():
     for alive in (0, 1):
         state = spec.initial._replace(alive=jnp.full(3, alive))
         assert bool(shows_effect(state, state, None)) == bool(alive)
+
+
+def test_the_claim_of_groups_speaks_of_members_where_there_are_some():
+    assert specifications.asp(4).claim.startswith("a push has 1 unit in it")
+    assert specifications.grouped(4, groups=2).claim.startswith("a push has 1 unit of each member in it")

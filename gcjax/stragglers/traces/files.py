@@ -99,7 +99,8 @@ def read_trace(
 
     Args:
       path: a CSV or Parquet file, or an array float[T, W] or int[T, W] in a .npy file. Or several tables, such as one
-        of each worker: in the layout of `write_trace`, or with `columns`; later ones count as later rows do.
+        of each worker: in the layout of `write_trace`, or with `columns`; of a step of a worker the last one that has
+        a time counts.
       columns: the names of the columns that hold "worker" (numbers or text), "step" (whole numbers), "compute", and
         "communication" if there is one; for a table of a layout that is not known. Instead of "compute" there may be
         "start" and "end": numbers, or dates with times, of which the difference is in seconds. An array has no names.

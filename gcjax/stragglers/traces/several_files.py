@@ -30,7 +30,7 @@ def workers_of_files(paths: Sequence[Path]) -> list[str]:
 
 
 def one_trace(paths: Sequence[Path], traces: Sequence[Trace]) -> Trace:
-    """The trace of all files; of a step of a worker that several have measured the last of them counts.
+    """The trace of all files; of a step of a worker the last one that has a time counts.
 
     Raises:
       ValueError: if there is no file, or one has another layout.
