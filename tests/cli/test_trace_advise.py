@@ -86,6 +86,7 @@ def test_with_a_target_its_task_is_trained_and_json_says_so(job, capsys):
     assert "Then BSP and the fastest of each kind of gradient are trained." in errors.splitlines()[0]
     assert "come in another order." in " ".join(errors.split()) and "mean ± standard deviation over the seeds" in errors
     assert result["command"] == "trace advise" and result["target"] == "suboptimality <= 0.001"
+    assert [Path(file).suffix for file in result["files"]] == [".csv"]
     rows = {row["name"]: row for row in result["schemes"]}
     assert rows["none waits"]["won_back"]["value"] == pytest.approx(6 / 7, abs=0.01)  # 4 / 3.5 s instead of 2 s
     assert 0 < rows["none waits"]["seconds_to_target"][0] < rows["BSP"]["seconds_to_target"][0]

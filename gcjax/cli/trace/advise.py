@@ -88,7 +88,7 @@ def command(options: argparse.Namespace) -> None:
             write_figure(advice, options.figure, top=options.top)
         console().print(f"Figure written to {options.figure}", markup=False, highlight=False, soft_wrap=True)
     if options.json:
-        options.result = page.advice_json(advice)
+        options.result = {"files": options.files, **page.advice_json(advice)}
 
 
 def _check(options: argparse.Namespace) -> None:
