@@ -121,9 +121,8 @@ def read_trace(
     if isinstance(path, (str, Path)):
         return _trace_of_file(Path(path).expanduser(), columns, scale)
     paths = [Path(file).expanduser() for file in path]
-    names = (
-        several_files.workers_of_files(paths) if "worker" not in (columns or {"worker": ""}) else [None] * len(paths)
-    )
+    has_worker_column = columns is None or "worker" in columns
+    names = [None] * len(paths) if has_worker_column else several_files.workers_of_files(paths)
     traces = [_trace_of_file(file, columns, scale, worker=name) for file, name in zip(paths, names, strict=True)]
     return several_files.one_trace(paths, traces)
 
