@@ -238,7 +238,7 @@ def _chunk(leader):
         return b""
 
 
-@pytest.mark.slow("2")
+@pytest.mark.slow("1", "2")
 @pytest.mark.parametrize("closed", [1, 2])
 def test_a_command_whose_output_is_closed_before_it_begins_works(closed):
     command = f"{sys.executable} -m gcjax list --json {closed}>&-"

@@ -98,6 +98,7 @@ def test_arguments_that_are_constants_or_of_which_only_the_shape_is_used_do_not_
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
+@pytest.mark.slow
 @has_marks
 def test_a_schedule_that_is_part_of_a_program_is_marked_too():
     """With the loop of the run in the same program."""

@@ -126,7 +126,7 @@ def columns_of(text):
     return [part for part in parts if any(len(line) > 1 for line in part)]
 
 
-@pytest.mark.slow("checks-80", "summary-80")
+@pytest.mark.slow("checks-120", "checks-80", "summary-80")
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_nothing_is_cut_off_or_broken(shown, width):
     for table in shown:

@@ -250,6 +250,7 @@ def test_programs_are_compiled_once_ahead_of_the_schemes():
     assert len(compilations) == 2 and str(first) == str(again)
 
 
+@pytest.mark.slow
 def test_what_is_wasted_is_never_less_than_nothing():
     seconds = np.random.default_rng(9).gamma(2.0, size=(64, NUM_WORKERS))
     advice = advise(seconds, schemes={"asp": protocols.asp(), "k_async": protocols.k_async(num_contributions=3)})
@@ -264,6 +265,7 @@ def test_the_cost_of_both_halves_is_said():
     assert "Stragglers cost 0.0 % in its first half, 50 % in its second." in str(advice)
 
 
+@pytest.mark.slow
 def test_batches_of_blocks_give_the_same_as_all_at_once(monkeypatch):
     scheme = Scheme("asp", "", protocols.asp())
     seconds = np.random.default_rng(5).gamma(2.0, size=(40, 3))
@@ -284,6 +286,7 @@ def test_the_warmup_of_rounds_that_overlap_is_longer_than_these():
     assert in_short.mean_staleness.value == pytest.approx(in_long.mean_staleness.value, rel=0.01)
 
 
+@pytest.mark.slow
 def test_workers_whose_steps_take_no_time_for_a_while_have_finite_seconds():
     seconds = one_slow_worker()
     seconds[10:18, 0] = 0.0
@@ -291,6 +294,7 @@ def test_workers_whose_steps_take_no_time_for_a_while_have_finite_seconds():
     assert all(np.isfinite(value) and value > 0 for row in advice.schemes for value in row.seconds)
 
 
+@pytest.mark.slow
 def test_a_short_warmup_is_as_long_as_the_window_needs():
     seconds = np.random.default_rng(6).gamma(4.0, size=(64, 3))
     short, none = (Scheme("bsp", "", protocols.bsp(), warmup_steps=number) for number in (1, 0))
@@ -326,6 +330,7 @@ def test_default_schemes_that_do_not_exist_for_so_many_workers_are_left_out():
     assert set(left_out) - set(SAME_TIMES) - set(NEEDS_TASK) - set(PARTS) == {"bibd"}  # there is none for 12 workers
 
 
+@pytest.mark.slow
 def test_codes_by_speed_wait_for_as_many_workers_as_they_need():
     seconds = np.random.default_rng(7).gamma(4.0, size=(16, 6))
     schemes, _ = default_schemes(seconds, names=("heterogeneous",))
@@ -508,6 +513,7 @@ def test_approximate_codes_count_the_chunks_that_they_use():
     assert row(advice, "ignore").exactness == APPROXIMATE
 
 
+@pytest.mark.slow
 def test_no_scheme_uses_more_than_workers_can_compute():
     """Nothing is wasted by any of them: all have the seconds of workers who never wait, also in short blocks."""
     random = np.random.default_rng(0)
@@ -580,6 +586,7 @@ def test_blocks_of_a_trace_whose_pace_changes_have_the_seconds_of_their_own_step
     assert advice.cost.value == pytest.approx(2 / 3)
 
 
+@pytest.mark.slow
 def test_short_blocks_begin_as_in_the_midst_of_a_run_where_older_work_goes_on():
     seconds, rennala = np.random.default_rng(0).exponential(size=(256, 4)) + 0.5, protocols.rennala(num_contributions=4)
     schedule = jax.device_get(rennala(seconds.astype(np.float32)))

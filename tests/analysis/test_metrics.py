@@ -78,6 +78,7 @@ def test_bsp_by_hand():
     np.testing.assert_array_equal(spent.max_staleness[2:], [0, 0])
 
 
+@pytest.mark.slow
 def test_what_servers_of_groups_send_is_a_message_a_commit_by_hand():
     two_groups = [[0, 1], [2, 3]]
     durations = jnp.array([[1.0, 1.0, 2.0, 3.0]] * 12)  # groups of 1 s and of 3 s a round
@@ -153,6 +154,7 @@ def test_cut_off_work_is_time_but_no_chunk():
     np.testing.assert_allclose(spent.messages, 3.0)
 
 
+@pytest.mark.slow
 def test_who_is_cut_off_while_receiving_has_received_and_not_computed():
     durations = jnp.ones((12, 2))
     away = stragglers.absences(workers=(1,), leave=(2.5,), join=(40.0,))  # worker 1 receives from 2.2 to 3.2 s

@@ -126,6 +126,7 @@ def test_bindings_of_a_scope_and_of_an_inner_experiment_count(gcjax):
     assert "methods[1]" not in out
 
 
+@pytest.mark.slow
 def test_one_protocol_and_several_stragglers(gcjax):
     text = """
     run.experiment = @single_scheme

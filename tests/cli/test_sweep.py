@@ -93,6 +93,7 @@ def test_a_first_value_that_the_experiment_refuses_leaves_nothing(tmp_path, caps
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_later_value_that_is_refused_leaves_what_was_done(tmp_path, capsys):
     config, out = tmp_path / "small.gin", tmp_path / "out"
     config.write_text(CONFIG)

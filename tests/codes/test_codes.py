@@ -120,6 +120,7 @@ def test_partial_residual_counts_missing_holders_and_never_grows(data):
     assert float(further.residual) <= float(coding.residual) + 1e-9
 
 
+@pytest.mark.slow
 def test_random_masks_at_size_200_decode_exactly():
     assignment = assignments.order_chunks(assignments.random_regular(200, load=8, rng_key=KEY))
     rng = np.random.default_rng(0)

@@ -72,6 +72,7 @@ def test_parts_that_do_not_stay_exact_are_exact_together(code, wide):
     assert not code.stays_exact
 
 
+@pytest.mark.slow
 def test_the_earlier_part_has_gone_on_when_the_later_one_is_done():
     code = codes.clustered(ONE_STEP, num_clusters=2)
     # The first cluster is exact at 1, when all have one chunk, and at 3, when all have two; at 2 one has only one.

@@ -82,6 +82,7 @@ def test_masks_are_all_or_runs_and_random_ones():
     assert exhaustive and masks.shape == (1, 4) and not masks.any()
 
 
+@pytest.mark.slow
 def test_many_workers_are_planned_one_by_one_and_measured_alike():
     """More than are planned at once, so no plan computes what it does not need."""
     found = diagnostics.conditioning(

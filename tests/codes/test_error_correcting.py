@@ -40,6 +40,7 @@ def decoded(decode, messages):
     return np.einsum("wml,wmd->ld", decode, np.where(used[:, None, None], messages, 0))
 
 
+@pytest.mark.slow("6-2-0")
 @pytest.mark.parametrize(
     ("num_workers", "num_wrong", "num_stragglers"),
     [
@@ -152,7 +153,7 @@ SMALL, LARGER = (
 )
 
 
-@pytest.mark.slow("side by side")
+@pytest.mark.slow("clustered", "side by side")
 @pytest.mark.parametrize(
     ("code", "wrong"),
     [(codes.clustered(SMALL, num_clusters=2), (1, 5)), (codes.side_by_side(SMALL, LARGER), (0, 4, 6))],
@@ -169,6 +170,7 @@ def test_codes_that_are_made_of_such_codes_find_wrong_messages_too(code, wrong, 
     np.testing.assert_allclose(decoded(decode, sent), gradients.sum(axis=0), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_parts_that_look_at_no_messages_keep_their_plan(x64):
     plain = codes.partial(codes.assignments.cyclic(3, load=2), num_blocks=2, rng_key=jax.random.key(0))
     code = codes.side_by_side(plain, SMALL)

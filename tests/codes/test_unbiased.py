@@ -169,6 +169,7 @@ def test_aligned_shares_spread_as_evenly_as_they_may(x64):
     np.testing.assert_allclose(sums.T @ multipliers, gradient, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_workers_that_are_never_late_do_what_they_can(x64):
     assignment = assignments.from_matrix([[1, 1, 1, 0], [0, 0, 1, 1]])
     code = codes.unbiased(assignment, straggler_probabilities=(0, 0, 0.5, 0.5))

@@ -69,7 +69,7 @@ def test_a_worker_of_the_server_reads_the_last_version_again():
     assert np.abs(np.subtract(*changes["local_sgd"])).max() > 1e-3
 
 
-@pytest.mark.slow("eager_sgd")
+@pytest.mark.slow("anytime_minibatch", "eager_sgd")
 @pytest.mark.parametrize(
     "protocol",
     [protocols.anytime_minibatch(seconds=2.5), protocols.eager_sgd()],
@@ -85,6 +85,7 @@ def test_contributions_are_compressed_one_by_one(protocol):
     assert jax.tree.leaves(compressed.state.local.compression)
 
 
+@pytest.mark.slow
 def test_the_table_of_a_process_that_begins_anew_is_empty(x64):
     """One after the other as side by side, where the same is computed in another way."""
     task, protocol = regression(), protocols.ringleader()

@@ -83,6 +83,7 @@ def test_the_server_takes_what_most_have_sent(x64, name):
     np.testing.assert_allclose(run.params, by_definition(MAJORITY, SENDERS[name], majority_of), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_as_many_as_a_group_bears_change_nothing(x64):
     right = trained(MAJORITY, None)
     np.testing.assert_allclose(trained(MAJORITY, SENDERS["one"]).params, right.params, rtol=1e-12)
@@ -105,6 +106,7 @@ def test_wrong_messages_are_found_wherever_they_are(name, x64):
     assert np.abs(trained(code, SENDERS["three, reversed"]).params - right.params).max() > 0.01
 
 
+@pytest.mark.slow
 def test_a_code_that_only_adds_up_takes_what_is_wrong(x64):
     """Fractional repetition: the first of each group, whatever it has sent; the loss is that of right messages."""
     code = codes.fractional_repetition(6, num_stragglers=2)

@@ -31,7 +31,7 @@ BY_WORKER = C.qsgd(levels=LEVELS, bucket_size=4)
 _KEY_OF_MESSAGES = 0x6D657373
 
 
-@pytest.mark.slow("partial L=2")
+@pytest.mark.slow("multi_message", "partial L=2")
 @pytest.mark.parametrize("name", ["asp", "multi_message", "partial L=2"])
 def test_each_message_is_compressed_with_the_levels_of_its_worker(name, x64):
     """Parameters by a loop over the schedule, each message by the compression with one number for all."""
@@ -70,6 +70,7 @@ def test_the_same_levels_for_all_are_one_number(name, x64):
         np.testing.assert_allclose(found.schedule.time, wanted.schedule.time, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_fragments_and_error_feedback_keep_the_workers_apart(x64):
     """Gradients that are the same on all workers: who has more levels has lost less."""
     data = np.ones((40, 5)) * np.array([1.0, 0.4, 0.3, 0.25, 0.2]), np.zeros(40)
@@ -101,10 +102,12 @@ NETWORKS = [
     "1-ssp",
     "2-coded groups",
     "2-crc",
+    "2-local_sgd",
     "2-ssp",
     "3-coded groups",
     "3-crc",
     "3-local_sgd",
+    "3-ssp",
 )
 @pytest.mark.parametrize("name", ["ssp", "crc", "local_sgd", "coded groups"])
 @pytest.mark.parametrize("number", range(len(NETWORKS)))
@@ -125,6 +128,7 @@ def test_the_message_of_a_worker_with_few_bits_is_shorter(number, name):
     assert not np.allclose(found.time, equal.time)
 
 
+@pytest.mark.slow("protocol1", "protocol2")
 @pytest.mark.parametrize("protocol", [protocols.bsp(), protocols.ssp(staleness=1), protocols.grouped(groups=((1, 0),))])
 def test_a_shared_link_with_messages_of_two_sizes_by_hand(protocol):
     """Two workers pull 1 s each at once, so 2 s; compute 1 s; push 0.5 and 1 s: until 4 both, then the second alone."""
@@ -139,6 +143,7 @@ def test_a_message_without_a_size_arrives_at_once_however_slow_the_link():
     np.testing.assert_array_equal(network.arrivals_at_server(jnp.zeros(2)), [1.0, 0.0])
 
 
+@pytest.mark.slow
 def test_who_has_no_bits_is_not_charged_and_does_not_hold_anybody_up():
     """The code leaves it out; the round ends with the messages of the others."""
     noise = codes.quantisation_noise(3, scale=2.0)
@@ -168,6 +173,7 @@ def counting(num_calls, num_workers):
     return stateless(compress, lambda d, size, factor: d * size, worker_values=np.linspace(0.5, 1, num_workers))
 
 
+@pytest.mark.slow
 def test_one_program_whatever_the_number_of_workers():
     traces = []
     for num_workers in (2, 8):
@@ -180,6 +186,7 @@ def test_one_program_whatever_the_number_of_workers():
     assert traces[0] == traces[1] < 4
 
 
+@pytest.mark.slow
 def test_a_second_run_compiles_nothing():
     def once():
         return run("bsp", C.qsgd(levels=np.array(LEVELS), bucket_size=4), durations=durations() * 2)
@@ -207,7 +214,7 @@ def test_vmap_over_seeds_is_the_loop_and_a_replay_is_the_run(x64):
     assert_close(engine.replay(task, PROTOCOLS["crc"], SGD, single.schedule, **arguments).params, single.params)
 
 
-@pytest.mark.slow("local_sgd")
+@pytest.mark.slow("asp", "local_sgd")
 @pytest.mark.parametrize("name", ["asp", "local_sgd"])
 def test_a_run_that_is_cut_goes_on_with_the_same_bits(name):
     compression = C.error_feedback(C.qsgd(levels=(31, 2, 7, 3), bucket_size=3)) if name == "asp" else BY_WORKER
@@ -216,7 +223,7 @@ def test_a_run_that_is_cut_goes_on_with_the_same_bits(name):
     jax.tree.map(np.testing.assert_array_equal, run(name, compression, resume=half).unscheduled, whole.unscheduled)
 
 
-@pytest.mark.slow("4")
+@pytest.mark.slow("2", "4")
 @pytest.mark.parametrize("num_devices", [2, 4])
 def test_meshes_agree(num_devices, x64):
     mesh = devices.mesh(num_devices)

@@ -124,7 +124,7 @@ def messages_of_commit(schedule, e, versions, code):
         yield w * code.num_messages + m, message, decode * float(schedule.weight[e, w])
 
 
-@pytest.mark.slow("two codes")
+@pytest.mark.slow("codes in groups", "two codes")
 @pytest.mark.parametrize("name", ["two codes", "codes in groups"])
 def test_a_compression_that_loses_nothing_changes_nothing_where_rounds_use_several_codes(name, x64):
     d = durations(num_units=12)
@@ -134,7 +134,7 @@ def test_a_compression_that_loses_nothing_changes_nothing_where_rounds_use_sever
     assert_close(compressed.info.loss, whole.info.loss)
 
 
-@pytest.mark.slow("crc", "partial L=2")
+@pytest.mark.slow("crc", "partial L=2", "two codes")
 @pytest.mark.parametrize(
     "name",
     some(["progressive", "crc", "partial L=2", "two codes"], ["bsp", "asp", "k_batch_async", "frc", "multi_message"]),
@@ -162,6 +162,7 @@ def test_a_run_is_error_feedback_by_its_definition(name, x64):
         assert_close(found.state.compression.residual[sender], residual)
 
 
+@pytest.mark.slow
 def test_fragments_are_compressed_each_by_itself(x64):
     """Top-k with error feedback of every other number, by a loop over the steps in NumPy."""
     found = run("streaming_diloco", TOP_K)
@@ -190,6 +191,7 @@ def test_fragments_are_compressed_each_by_itself(x64):
         assert_close(residuals[fragment].residual[0][w], residual)
 
 
+@pytest.mark.slow
 def test_messages_of_fragments_take_as_long_as_they_are_large():
     """Fragments of three and two numbers: one of each is sent, with its place; parameters of 12 and 8 bytes come."""
     network = stragglers.Network(0.1, 2.0, 1.0)
@@ -202,7 +204,7 @@ def test_messages_of_fragments_take_as_long_as_they_are_large():
     assert found.time[0] < whole.time[0]
 
 
-@pytest.mark.slow("crc")
+@pytest.mark.slow("crc", "multi_message")
 @pytest.mark.parametrize("name", some(["crc", "multi_message"], ["frc"]))
 def test_exact_codes_stay_exact_with_one_mask_for_all(name, x64):
     """A coded run with random places that all workers share is the uncoded one with the same."""
@@ -214,7 +216,7 @@ def test_exact_codes_stay_exact_with_one_mask_for_all(name, x64):
     assert np.abs(np.asarray(one.params - plain.params)).max() > 1e-3
 
 
-@pytest.mark.slow("compression0", "compression2", "compression3", "compression4")
+@pytest.mark.slow("compression0", "compression1", "compression2", "compression3", "compression4")
 @pytest.mark.parametrize("compression", [TOP_K, C.top_k(share=0.4), OWN, C.sign(), C.int8(block_size=4)])
 def test_codes_with_coefficients_are_not_exact_under_others(compression, x64):
     """The decoded sum of compressed messages is none of the compressed gradients of the chunks: one commit."""
@@ -359,7 +361,7 @@ def test_a_second_run_compiles_nothing():
     assert advance._cache_size() == size
 
 
-@pytest.mark.slow("network0-bsp", "network0-partial L=2", "network1-bsp")
+@pytest.mark.slow("network0-bsp", "network0-partial L=2", "network1-bsp", "network1-partial L=2")
 @pytest.mark.parametrize("name", some(["bsp", "partial L=2"], ["asp", "local_sgd", "adacomm"]))
 @pytest.mark.parametrize("network", [stragglers.Network(0.1, 2.0, 1.0), stragglers.Network(0.1, 0.5, 0.3, server=2.0)])
 def test_messages_take_as_long_as_they_are_large(name, network):

@@ -49,7 +49,7 @@ def test_a_copy_is_seen():
     assert list(copies_in_loops(every_second_row_after_the_other, jnp.ones((W, D))))
 
 
-@pytest.mark.slow("d_psgd", "elastic_averaging", "hop")
+@pytest.mark.slow("d_psgd", "elastic_averaging", "halos", "hop")
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_of_runs(name, monkeypatch):
     # What workers that have no step in a commit keep is copied only then, in a loop of one turn or none.

@@ -169,6 +169,7 @@ def test_adsp_searches_for_the_rate(x64):
         np.testing.assert_array_equal(controls.num_commits[: j + 1], found[-1].num_commits[: j + 1])
 
 
+@pytest.mark.slow
 def test_adsp_rewards_the_inverse_time_to_the_target(x64):
     """On losses that are `1 / (a² t + b) + c` in the second window, for a c that the search tries (the 11th of 32)."""
     speed, offset, seconds = 0.7, 0.4, 4.0

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from gcjax import engine, protocols, tasks
 from gcjax.engine.gradient_table import change_of_mean, mean_after_commit
@@ -25,6 +26,7 @@ def ringleader_run(params, **arguments):
     return engine.run(task, protocols.ringleader(), optax.sgd(0.05), DURATIONS, rng_key=KEY, params=params, **arguments)
 
 
+@pytest.mark.slow
 def test_a_parameter_may_be_a_number_on_a_mesh_too():
     params = {"a": jnp.float32(0.5), "b": jnp.ones(4)}
     mesh = devices.mesh(2)

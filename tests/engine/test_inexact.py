@@ -41,6 +41,7 @@ def test_a_code_that_promised_exactness_and_is_not_exact_is_told_once():
         engine.check(run, protocol)
 
 
+@pytest.mark.slow
 def test_who_waits_for_exact_messages_of_kept_gradients_is_told():
     code = too_early()
     run, protocol, told = result(code, protocol=protocols.pipelined_coded(code))

@@ -121,6 +121,7 @@ def durations_of_late(late):
     return np.stack(units)
 
 
+@pytest.mark.slow
 def test_each_chunk_is_in_each_commit_once_whoever_is_late(x64):
     """All sequences of at most one late worker in each of three rounds."""
     late = list(itertools.product(range(-1, W), repeat=3))
@@ -136,6 +137,7 @@ def test_each_chunk_is_in_each_commit_once_whoever_is_late(x64):
     assert_close(residual, np.zeros((len(late), 3)))
 
 
+@pytest.mark.slow("crc")
 @pytest.mark.parametrize("name", some(["crc"], ["frc", "plain sums"]))
 def test_runs_at_once_are_runs_alone(name, x64):
     """Rounds of some have more new gradients than those of others."""
@@ -148,6 +150,7 @@ def test_runs_at_once_are_runs_alone(name, x64):
     assert_close(jax.jit(jax.vmap(params))(batch), jnp.stack([params(seconds) for seconds in batch]))
 
 
+@pytest.mark.slow("2")
 @pytest.mark.parametrize("size", some([2], [4, 8]))
 def test_a_mesh_changes_nothing(size, x64):
     mesh = devices.mesh(size)

@@ -214,14 +214,19 @@ FIRST = (
 
 
 @pytest.mark.slow(
-    "anytime-sgd",
-    "halos at once-sgd",
-    "grouped elastic-sgd",
     "ad_psgd-sgd",
     "adacomm-sgd",
+    "anytime-sgd",
+    "decoupled_diloco-sgd",
     "diloco-adamw",
+    "eager_sgd-sgd",
+    "grouped elastic-sgd",
+    "halos at once-sgd",
+    "halos-sgd",
     "hop-sgd",
+    "ringleader-sgd",
     "sgp-sgd",
+    "streaming_diloco labels-sgd",
     "stsyn-sgd",
     "worker_busy-sgd",
 )
@@ -331,7 +336,7 @@ SPREADS = {"side by side": {"wavefront_width": 8}, "mesh of 2": {"mesh": 2}, "me
 FAST_SPREADS = [("stsyn", "side by side"), ("worker_busy", "mesh of 2"), ("stsyn", "mesh of 8")]
 
 
-@pytest.mark.slow("stsyn-mesh of 8", "worker_busy-mesh of 2")
+@pytest.mark.slow("stsyn-mesh of 8", "stsyn-side by side", "worker_busy-mesh of 2")
 @pytest.mark.parametrize(
     ("name", "spread"),
     some(FAST_SPREADS, [(n, s) for n in PROTOCOLS for s in SPREADS if (n, s) not in FAST_SPREADS]),
@@ -387,6 +392,7 @@ def compiled_during(function):
 BATCHED = ["stsyn"]
 
 
+@pytest.mark.slow("stsyn")
 @pytest.mark.parametrize("name", some(BATCHED, [n for n in PROTOCOLS if n not in BATCHED]))
 @pytest.mark.promotes  # optax.adamw does
 def test_a_batch_is_the_loop_and_a_second_run_compiles_nothing(name, x64):
@@ -419,6 +425,7 @@ def bits(tree):
 CUT = ["worker_busy", "adacomm"]
 
 
+@pytest.mark.slow("adacomm")
 @pytest.mark.parametrize("name", some(CUT, [n for n in PROTOCOLS if n not in CUT]))
 @pytest.mark.promotes  # optax.adamw does
 def test_a_run_cut_anywhere_and_resumed_gives_the_same_bits(name, x64):
@@ -536,6 +543,7 @@ def test_padding_may_stand_before_the_contributions(x64):
     )
 
 
+@pytest.mark.slow("messages")
 @pytest.mark.parametrize(
     "protocol",
     [protocols.local_sgd(num_local_steps=1), protocols.anytime_minibatch(seconds=1.0), protocols.bsp()],

@@ -147,6 +147,7 @@ def test_a_wavefront_moves_slices():
     assert sent["all-gather"] == pytest.approx(in_loop_and_at_the_end * 4 * size * 3 / 4, rel=0.05)
 
 
+@pytest.mark.slow("clipped")
 @pytest.mark.promotes
 @pytest.mark.parametrize("name", some(["clipped"], ["adam", "adafactor"]))
 def test_a_wavefront_is_right_with_any_optimizer(name, x64):
@@ -192,6 +193,7 @@ def test_bad_input():
         engine.run(*arguments, rng_key=KEY, mesh=jax.devices())
 
 
+@pytest.mark.slow
 def test_a_run_is_gone_on_with_where_it_was_begun():
     def run(**changes):
         return engine.run(regression(), PROTOCOLS["bsp"], SGD, durations(), rng_key=KEY, **changes)
@@ -208,7 +210,7 @@ def test_a_run_is_gone_on_with_where_it_was_begun():
         run(resume=3)
 
 
-@pytest.mark.slow("multi_transform")
+@pytest.mark.slow("masked", "multi_transform")
 @pytest.mark.parametrize("optimizer", ["masked", "multi_transform"])
 def test_optimizers_of_some_parameters_only(optimizer, x64):
     """Their state has no entry for the other parameters."""
@@ -225,6 +227,7 @@ def test_optimizers_of_some_parameters_only(optimizer, x64):
     assert_close(spread.state.opt_state, one.state.opt_state)
 
 
+@pytest.mark.slow
 @pytest.mark.promotes  # optax.add_noise does
 def test_optimizers_of_workers_with_random_keys(x64):
     """Six workers, which four devices do not divide."""
@@ -252,7 +255,7 @@ def two_weights():
     return tasks.task_of(init, loss, (inputs, inputs.sum(1)), num_chunks=W)
 
 
-@pytest.mark.slow("partial L=2")
+@pytest.mark.slow("bsp", "partial L=2")
 @pytest.mark.parametrize("name", ["bsp", "partial L=2"])
 def test_one_device_along_the_workers_and_two_along_the_model(name, x64):
     found = engine.run(regression(), PROTOCOLS[name], SGD, durations(), rng_key=KEY, eval_every=7, mesh=mesh(1, 2))

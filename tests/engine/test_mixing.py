@@ -27,7 +27,7 @@ def trained(protocol, **changes):
     return engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, **changes)
 
 
-@pytest.mark.slow("made0")
+@pytest.mark.slow("made0", "made1")
 @pytest.mark.parametrize("made", [protocols.d_psgd(mixing=np.eye(W)), protocols.prague(group_size=1, rng_key=KEY)])
 def test_workers_that_mix_with_nobody_train_alone(made, x64):
     """W runs of SGD, each on the batches of one worker; the mean of what they come to."""
@@ -53,7 +53,7 @@ def test_the_mean_of_all_is_bsp_to_the_last_digits(x64):
     np.testing.assert_allclose(found.info.loss[:made], bsp.info.loss[:made], rtol=1e-12)
 
 
-@pytest.mark.slow("d_psgd", "hop", "prague")
+@pytest.mark.slow("ad_psgd", "d_psgd", "hop", "prague")
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_no_version_is_kept_however_far_ahead_somebody_is(name, x64):
     """The parameters are the mean of the workers' own, and stay so in a replay of the record."""
@@ -83,6 +83,7 @@ def test_what_a_server_would_be_needed_for_is_refused(name):
         trained(PROTOCOLS[name], absences=away)
 
 
+@pytest.mark.slow
 def test_a_worker_and_its_neighbour_average_with_any_weights(x64):
     """A row for the worker, and one for its neighbour; the gradient is of what the worker had when it began."""
     weights = np.array([[0.25, 0.75], [0.5, 0.5]])
@@ -120,7 +121,7 @@ def test_a_neighbour_is_for_single_contributions_without_push_sum(protocol, push
         trained(protocol.replace(local=local))
 
 
-@pytest.mark.slow("sgp", "prague", "hop", "d_psgd")
+@pytest.mark.slow("ad_psgd", "d_psgd", "hop", "prague", "sgp")
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_single_step_without_a_loop_has_the_same_bits(name, x64):
     """Also under vmap, where one run has more commits than the other."""

@@ -113,6 +113,7 @@ def test_a_width_of_no_commits_is_refused():
         engine.replay(TASK, protocols.bsp(), OPTIMIZER, None, rng_key=KEY, wavefront_width=0)
 
 
+@pytest.mark.slow
 @pytest.mark.promotes  # a mean loss divides by a count
 def test_a_worker_that_comes_back_can_read_another_version_than_its_group():
     protocol = protocols.grouped(groups=((0, 1), (2, 3)))

@@ -134,7 +134,7 @@ def test_more_chunks_than_workers(x64):
     assert_close(run.params, plain_loop(regression(), run.schedule, SGD, KEY, protocol.code))
 
 
-@pytest.mark.slow("16-asp", "16-ssp")
+@pytest.mark.slow("16-asp", "16-partial L=2", "16-ssp")
 @pytest.mark.parametrize("name", some(["asp", "ssp", "partial L=2"], ["bsp", "frc", "deadline"]))
 @pytest.mark.parametrize("width", one_in(2, [16, 2]))
 def test_wavefront_widths_agree(name, width, x64):
@@ -232,6 +232,7 @@ def test_merged_batches_and_separate_losses_are_equal(x64):
         assert_close(runs[0].info.loss, runs[1].info.loss)
 
 
+@pytest.mark.slow
 def test_several_versions_in_one_commit(x64):
     """Every contribution is computed on the version that it read."""
     asp = protocols.asp()
@@ -254,6 +255,7 @@ def test_several_versions_in_one_commit(x64):
     assert_close(run.params, plain_loop(regression(), schedule, SGD, KEY))
 
 
+@pytest.mark.slow
 def test_padding_may_stand_in_any_column(x64):
     s = protocols.asp().schedule(durations(), protocols.base.Network())
     pad = lambda x: jnp.concatenate([jnp.full_like(x, -1), x], axis=1)  # noqa: E731
@@ -263,6 +265,7 @@ def test_padding_may_stand_in_any_column(x64):
     assert_close(runs[0].params, runs[1].params)
 
 
+@pytest.mark.slow("two halves")
 @pytest.mark.parametrize(
     "code",
     some([codes.cyclic_mds(W, num_stragglers=2)], [codes.partial(assignments.cyclic(W, load=2))]),
@@ -352,6 +355,7 @@ def test_vmap_over_seeds_and_straggler_parameters_is_the_loop(name, x64):
         assert_close(single.info, jax.tree.map(lambda x: x[i], batch.info))  # noqa: B023
 
 
+@pytest.mark.slow
 def test_under_vmap_a_run_with_fewer_commits_is_as_it_is_alone(x64):
     task, whole = regression(), durations(num_units=4)
     both = jnp.stack([whole, whole.at[1:, 0].set(jnp.inf)])  # a worker fails after its first unit
@@ -539,7 +543,7 @@ def test_bad_input(change, message):
         gcjax.engine.run(**arguments, rng_key=KEY)
 
 
-@pytest.mark.slow("asp", "deadline")
+@pytest.mark.slow("adacomm", "asp", "deadline")
 @pytest.mark.promotes
 @pytest.mark.parametrize("name", ["asp", "deadline", "adacomm"])
 def test_a_run_has_no_numbers_that_a_check_for_nans_complains_of(name):

@@ -59,6 +59,7 @@ def ia2sgd_in_python(params, num_commits):
     return times, params
 
 
+@pytest.mark.slow("protocol0-malenia_in_python-2")
 @pytest.mark.parametrize(
     ("protocol", "in_python", "num_commits"), [(malenia(), malenia_in_python, 2), (ia2sgd(), ia2sgd_in_python, 14)]
 )

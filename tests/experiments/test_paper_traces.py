@@ -73,6 +73,7 @@ def test_the_table_has_a_column_for_each_job():
     assert "nan" not in tables["traces"]
 
 
+@pytest.mark.slow
 def test_a_job_that_is_too_short_for_halves_is_described_only():
     seconds = np.random.default_rng(0).gamma(20.0, 0.05, (44, 4))
     short_job = measured.of_job("Short", trace_of_array(seconds), measured.SIZES["quick"])

@@ -23,6 +23,7 @@ def alternating(slow, num_steps=64):
     return seconds
 
 
+@pytest.mark.slow
 def test_a_choice_is_judged_where_it_was_not_made():
     half = experiment.halves(alternating(2.0), SCHEMES, num_bootstraps=20, seed=0)
     chosen = experiment.choice(half.first, half.second, same_gradient=False)

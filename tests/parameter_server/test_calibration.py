@@ -63,7 +63,7 @@ def test_a_worker_that_was_suspended_while_it_sent_has_had_a_long_unit():
     np.testing.assert_allclose(measured.send_seconds, 0.25, rtol=1e-6)
 
 
-@pytest.mark.slow("other0", "other2")
+@pytest.mark.slow("other0", "other1", "other2")
 @pytest.mark.parametrize("other", [protocols.bsp(), protocols.ssp(staleness=1), protocols.k_async(num_contributions=2)])
 def test_another_protocol_is_predicted(other):
     with jax.enable_x64(True):

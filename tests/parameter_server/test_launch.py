@@ -70,6 +70,7 @@ def test_an_error_is_shown_and_raised(capsys):
     assert "worker 2: there is nothing to find" in capsys.readouterr().err and calls == [1]
 
 
+@pytest.mark.slow
 def test_what_is_more_than_a_pipe_takes_is_returned_and_the_end_of_all_by_signals_is_an_error(capsys):
     count, calls = 20_000, []
     with launch.processes(targets.many_numbers, {0: {"count": count}}) as children:

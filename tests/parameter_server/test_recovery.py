@@ -251,6 +251,7 @@ def test_rounds_of_a_code_stay_in_the_log_of_a_server_that_is_started_again(code
     run.server._commits.log.close()
 
 
+@pytest.mark.slow
 def test_a_worker_of_a_code_that_came_back_within_a_round_is_in_the_log_twice(coded):
     """It begins with the unit that it had begun before."""
     run = coded(range(4), min_workers=4)
@@ -505,7 +506,7 @@ def test_a_folder_that_is_a_file_is_refused_in_words(file, folder, tmp_path):
             parameter_server.Server(setup(PROTOCOLS["asp"]), parameter_server.Limits(1), checkpoints=tmp_path / folder)
 
 
-@pytest.mark.slow("ctrl-c")
+@pytest.mark.slow("ctrl-c", "disk")
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "the disk is full")], ids=["ctrl-c", "disk"]
 )

@@ -99,6 +99,7 @@ def test_a_server_that_is_killed_after_the_last_commit_leaves_a_run_in_which_nob
     assert float(run.schedule.horizon) == run.schedule.time[-1]  # the last event that the log has
 
 
+@pytest.mark.slow
 def test_workers_have_left_where_a_run_goes_on_beyond_its_end(finished, tmp_path):
     folder = copied(finished, tmp_path)
     run, _ = live_run(ASP, 12, checkpoints=folder)
@@ -165,6 +166,7 @@ def test_a_run_under_way_is_loaded_while_its_server_writes(tmp_path):
     assert not any(m.change == "left" for m in loaded.memberships)
 
 
+@pytest.mark.slow
 def test_a_version_that_a_worker_has_got_for_a_push_which_never_came_is_not_in_the_record(monkeypatch):
     """When its units ended is not known, nor that the exchange has begun after them."""
     run = Driven("elastic_averaging", monkeypatch)
@@ -179,6 +181,7 @@ def test_a_version_that_a_worker_has_got_for_a_push_which_never_came_is_not_in_t
     assert protocols.check(record, PROTOCOLS["elastic_averaging"].specification(NUM_WORKERS))
 
 
+@pytest.mark.slow
 def test_a_round_of_a_code_that_ended_without_its_commit_is_under_way(tmp_path, monkeypatch):
     """The server was killed between two lines: no unit of the round counts."""
     run = Driven("coded", monkeypatch, min_workers=NUM_WORKERS)

@@ -122,7 +122,7 @@ def test_without_reports_and_service_it_is_the_simulated_schedule(name, x64):
     np.testing.assert_array_equal(schedule.work[:count], expected.work[:count])
 
 
-@pytest.mark.slow("0.0-1", "0.0-2", "3.0-1", "40.0-1", "40.0-2")
+@pytest.mark.slow("0.0-1", "0.0-2", "3.0-1", "3.0-2", "40.0-1", "40.0-2")
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("upload", [0.0, 3.0, 40.0])
 def test_a_server_chooses_the_codes_that_the_simulation_chooses(upload, seed, x64):

@@ -135,6 +135,7 @@ def test_a_link_that_is_shared_is_free_when_a_worker_leaves(x64):
     assert committed(schedule)[0] == (7.5, [(0, 0, 0)])
 
 
+@pytest.mark.slow
 def test_a_worker_that_never_ends_its_unit_holds_up_a_round_until_it_leaves(x64):
     durations = jnp.array([[1.0, INF], [1.0, 1.0], [1.0, 1.0]])
     assert not committed(protocols.bsp()(durations))
@@ -153,6 +154,7 @@ def test_who_comes_back_in_a_local_protocol_goes_on_with_what_it_had_read(x64):
     assert of_gradients.compute_start[:5, 0].tolist() == [0.5, 1.5, 2.5, 4.5, 5.5]  # it has kept nothing
 
 
+@pytest.mark.slow
 def test_the_speed_of_who_has_left_does_not_count(x64):
     """Worker 1 is four times slower, so it takes four steps, and then one; four again when worker 0 has left."""
     durations = jnp.tile(jnp.array([1.0, 4.0]), (40, 1))
@@ -162,6 +164,7 @@ def test_the_speed_of_who_has_left_does_not_count(x64):
     assert steps[:6] == [4, 1, 1, 4, 4, 4]
 
 
+@pytest.mark.slow
 def test_who_was_faster_than_all_who_stayed_takes_h_steps_when_it_is_back(x64):
     """Worker 0 leaves with its push, at 5 s, before that of worker 1 at 16 s, and is back in the round after."""
     durations = jnp.tile(jnp.array([1.0, 4.0]), (40, 1))
@@ -170,6 +173,7 @@ def test_who_was_faster_than_all_who_stayed_takes_h_steps_when_it_is_back(x64):
     assert [float(t) for t in schedule.time[:2]] == [16.0, 32.0] and int(schedule.work.max()) == 4
 
 
+@pytest.mark.slow
 def test_a_contribution_is_a_stretch_of_units_without_the_lost_one(x64):
     durations = jnp.array([[1.0, 5.0]] * 8)
     schedule = protocols.worker_busy()(durations, absences=absences(workers=(0,), leave=(2.5,), join=(3.0,)))
@@ -177,6 +181,7 @@ def test_a_contribution_is_a_stretch_of_units_without_the_lost_one(x64):
     assert {key: values[2] for key, values in first.items()} == {(0, 0): 2, (0, 3): 2, (1, 0): 1}
 
 
+@pytest.mark.slow
 def test_there_is_room_for_as_many_stretches_as_there_are(x64):
     away = absences(workers=(0,) * 4, leave=(1.5, 3.5, 5.5, 7.5), join=(2.0, 4.0, 6.0, 8.0))
     schedule = protocols.worker_busy()(jnp.array([[1.0, 20.0]] * 25), absences=away)
@@ -380,12 +385,14 @@ def test_promises_hold_where_much_happens_at_one_moment(name, case):
     assert kept, str(kept)
 
 
+@pytest.mark.slow
 def test_dssp_predicts_nothing_from_one_push_of_who_has_joined():
     away = absences(workers=(0,), leave=(0.0,), join=(10.0,))
     schedule = protocols.dssp(lower=1, span=6)(jnp.array([[3.0, 1.0]] * 40), absences=away)
     np.testing.assert_allclose(schedule.start[10:20, 1], np.arange(10.0, 40.0, 3.0))  # it waits each time
 
 
+@pytest.mark.slow
 def test_dssp_grants_steps_to_the_fastest_of_those_who_are_there():
     """Worker 0 is four units ahead when it leaves; worker 2, the fastest then, is granted units from 9 s on."""
     away = absences(workers=(0,), leave=(7.25,))
@@ -394,6 +401,7 @@ def test_dssp_grants_steps_to_the_fastest_of_those_who_are_there():
     assert schedule.start[11:15, 2].tolist() == [7.0, 9.0, 11.0, 13.0]
 
 
+@pytest.mark.slow
 def test_trials_of_groups_count_the_units_of_those_who_are_there():
     away = absences(workers=(2, 3), leave=(0.0, 0.0))
     schedule = protocols.progressive_groups(num_rounds=2, no_delay=0.1)(jnp.ones((30, 4)), absences=away)
@@ -401,6 +409,7 @@ def test_trials_of_groups_count_the_units_of_those_who_are_there():
     assert num_workers[:9].tolist() == [2] * 8 + [1]  # 2 * 4 units with one group, as many with two, then alone
 
 
+@pytest.mark.slow
 def test_trials_of_groups_count_the_commit_that_a_leaving_worker_brings():
     """The group of both commits at 2 s, as worker 1 leaves, and at 3 s: two units, so that it is halved then."""
     away = absences(workers=(1,), leave=(2.0,), join=(3.5,))
@@ -409,6 +418,7 @@ def test_trials_of_groups_count_the_commit_that_a_leaving_worker_brings():
     assert (schedule.worker[:5, 1] == -1).all()
 
 
+@pytest.mark.slow
 def test_an_initiator_that_joins_with_its_gradient_brings_the_commit():
     """The first in the order of a round has done its gradient, left, and is back before anybody else is done."""
     orders = ((key, jax.random.permutation(jax.random.fold_in(key, 0), 3)) for key in map(jax.random.key, range(200)))

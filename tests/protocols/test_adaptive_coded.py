@@ -84,7 +84,7 @@ def simulate(candidates, units, window, receive, upload):
     return result
 
 
-@pytest.mark.slow("0.0-0", "0.0-1")
+@pytest.mark.slow("0.0-0", "0.0-1", "3.0-0")
 @pytest.mark.parametrize("seed", some([0, 1], [2, 3, 4]))
 @pytest.mark.parametrize("upload", [0.0, 3.0])
 def test_rounds_are_those_of_a_plain_simulation(seed, upload, x64):
@@ -102,6 +102,7 @@ def test_rounds_are_those_of_a_plain_simulation(seed, upload, x64):
     assert len(set(used.tolist())) > 1, "a trace on which nothing changes shows little"
 
 
+@pytest.mark.slow
 def test_one_candidate_is_coded():
     durations = jnp.asarray(markov(0, 8), jnp.float32)
     network = stragglers.Network(upload=0.5, download=0.25)
@@ -111,6 +112,7 @@ def test_one_candidate_is_coded():
         np.testing.assert_array_equal(one, other, err_msg=name)
 
 
+@pytest.mark.slow
 def test_what_nobody_has_seen_changes_nothing():
     """The choice of a round does not depend on later rounds, nor on chunks that were cut off or not begun."""
     durations = markov(1, 12)
@@ -294,6 +296,7 @@ def test_a_replay_has_the_same_bits_and_so_does_the_same_key(trained, x64):
         np.testing.assert_array_equal(other.params, run.params)
 
 
+@pytest.mark.slow
 def test_a_mesh_gives_the_same_parameters(trained, x64):
     task, protocol, durations, run = trained
     mesh = devices.mesh(2)
@@ -343,6 +346,7 @@ def moved(schedule, commit, candidate):
     return schedule
 
 
+@pytest.mark.slow
 def test_a_record_is_held_against_the_code_that_its_round_used():
     protocol = protocols.adaptive_coded({"L=1": ONE, "L=2": TWO}, window=2, choose=two_turns)
     schedule = jax.tree.map(np.asarray, protocol(jnp.asarray(markov(3, 8), jnp.float32)))
@@ -374,6 +378,7 @@ def two_turns(estimates):
     return 1 - estimates.last_candidate
 
 
+@pytest.mark.slow
 def test_the_first_round_has_the_first_code():
     protocol = protocols.adaptive_coded({"L=1": ONE, "reversed": REVERSED}, window=2, choose=two_turns)
     schedule = jax.tree.map(np.asarray, protocol(jnp.asarray(markov(3, 1), jnp.float32)))

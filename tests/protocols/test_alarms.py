@@ -113,6 +113,7 @@ def test_a_grace_window_on_the_real_clock():
         assert (is_whole | (run.schedule.time - first.min(axis=1) >= 0.004)).all()
 
 
+@pytest.mark.slow
 def test_a_push_that_brings_its_commit_alone_leaves_no_window_for_those_after_it():
     """Until 1.5 s worker 0 is alone; from 2 s on the windows of a quarter of a second are those of both."""
     protocol = protocols.decoupled_diloco(num_local_steps=1, grace_seconds=0.25)
@@ -137,6 +138,7 @@ def test_a_worker_that_is_back_does_not_push_anew_what_it_had_pushed():
     assert protocol(durations, absences=away).time[0] == 2.125
 
 
+@pytest.mark.slow
 def test_a_window_is_over_for_all_of_a_compiled_program_or_for_nothing():
     """Whatever the compiler computes twice: no commit is counted and has no time, as when rounding differed."""
     protocol = protocols.decoupled_diloco(num_local_steps=2, min_quorum=3)
@@ -151,6 +153,7 @@ def test_a_window_is_over_for_all_of_a_compiled_program_or_for_nothing():
     np.testing.assert_allclose(quick.time, jax.jit(schedules_of_runs)(durations, networks).time, rtol=1e-5)
 
 
+@pytest.mark.slow("0.0")
 @pytest.mark.parametrize("server", [None, 0.0])
 def test_a_grace_window_ends_also_where_another_transfer_ends_at_that_moment(server):
     """Worker 0 has sent its second gradient, but for the latency, as the window of its first one ends."""

@@ -52,7 +52,7 @@ def test_a_worked_example(x64):
     assert s.finish[:2].tolist() == [[2.0, 4.0, 2.75], [6.75, 8.75, 6.5]]  # at the server of the group
 
 
-@pytest.mark.slow("halos")
+@pytest.mark.slow("halos", "halos dynamic", "halos servers")
 @pytest.mark.parametrize("name", NAMES)
 def test_commits_are_those_of_plain_python(name, x64):
     num_commits = 0
@@ -64,7 +64,13 @@ def test_commits_are_those_of_plain_python(name, x64):
 
 
 @pytest.mark.slow(
-    "grouped change", "grouped coded", "grouped servers", "halos", "halos servers", "progressive_groups servers"
+    "grouped change",
+    "grouped coded",
+    "grouped servers",
+    "halos",
+    "halos dynamic",
+    "halos servers",
+    "progressive_groups servers",
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_promises_are_kept_and_damage_is_seen(name):
@@ -92,6 +98,7 @@ def test_servers_next_to_each_other_change_no_bit(name):
     assert far.time[0] > near.time[0]
 
 
+@pytest.mark.slow("grouped coded")
 @pytest.mark.parametrize("name", ALONE)
 def test_groups_of_one_are_asynchronous_workers_along_both_ways(name, x64):
     """But for `finish`, which is when a push is at the server of the group."""
@@ -111,6 +118,7 @@ def test_groups_of_one_are_asynchronous_workers_along_both_ways(name, x64):
         np.testing.assert_array_equal(found.finish[sent], (found.send_start + 0.75)[sent])
 
 
+@pytest.mark.slow
 def test_who_has_no_servers_of_groups_sends_nothing_along_it():
     durations, network = random_durations(0).astype(np.float32), Network(0.25)
     for of_workers in (network, network._replace(service=0.5)):
@@ -211,6 +219,7 @@ def test_bad_input_is_refused(name):
         make()
 
 
+@pytest.mark.slow
 def test_halos_counts_service_as_latency_between_servers_that_are_apart_too():
     halos = P.halos(groups=GROUPS, num_local_steps=1, num_contributions=1)
     durations, network = jnp.asarray(random_durations(0), jnp.float32), Network(0.25, servers=FAR)

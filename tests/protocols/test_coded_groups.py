@@ -68,6 +68,7 @@ def test_one_group_is_coded():
     np.testing.assert_allclose(runs[0].params, runs[1].params, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_groups_of_one_without_redundancy_are_asp():
     durations = jnp.asarray(np.random.default_rng(0).exponential(size=(6, 3)), jnp.float32)
     network = Network(upload=0.5, download=0.25)

@@ -83,6 +83,7 @@ def test_what_it_promises_is_checked():
     assert not protocols.check(schedule._replace(work=work), promise)
 
 
+@pytest.mark.slow("3-2-1")
 @pytest.mark.parametrize(("num_children", "num_layers", "num_stragglers"), [(2, 2, 1), (3, 1, 1), (2, 2, 0), (3, 2, 1)])
 def test_the_specification_asks_each_node_for_enough(num_children, num_layers, num_stragglers):
     """What may be missing by default is what the code can do without."""

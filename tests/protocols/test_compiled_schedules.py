@@ -30,6 +30,7 @@ def test_they_are_simulated_on_the_cpu_and_are_where_jax_computes(default_device
     assert all(leaf.devices() == {default_device} and not leaf.committed for leaf in jax.tree.leaves(schedule))
 
 
+@pytest.mark.slow
 def test_they_are_the_same(default_device):
     protocol = protocols.k_async(num_contributions=2)
     there, here = protocol(DURATIONS), jax.jit(lambda durations: protocol(durations))(DURATIONS)

@@ -74,16 +74,24 @@ def test_all_protocols_promise_something():
 
 
 @pytest.mark.slow(
-    "coded_reduce",
-    "ringleader",
     "ad_psgd",
     "adaptive_coded",
     "anytime_minibatch",
+    "async_local_sgd",
+    "coded_reduce",
+    "decoupled_diloco",
     "diloco",
+    "eager_sgd",
     "k_async",
     "k_batch_sync",
     "local_sgd",
+    "pipelined_coded",
+    "rennala",
+    "ringleader",
+    "ringmaster",
     "sr_sgc",
+    "staleness_aware",
+    "stsyn",
     "worker_busy",
 )
 @pytest.mark.parametrize("name", table.plain_first(PROMISED, step=2))
@@ -125,7 +133,9 @@ def with_zeros(seed, shape):
     return np.random.default_rng(seed).choice([0.0, 0.0, 1.0, 0.5], size=shape)
 
 
-@pytest.mark.slow("ad_psgd", "adaptive_coded", "coded_reduce", "grouped")
+@pytest.mark.slow(
+    "ad_psgd", "adaptive_coded", "coded_reduce", "diloco", "grouped", "k_batch_sync", "local_sgd", "sr_sgc"
+)
 @pytest.mark.parametrize("name", table.plain_first(PROMISED, step=2))
 def test_units_of_no_length(name):
     for seed in range(2):
@@ -150,12 +160,21 @@ def test_who_is_too_far_ahead_is_named():
     "-1-adsp",
     "-1-coded_reduce chain",
     "-1-d_psgd ring",
+    "-1-delay_adaptive",
     "-1-diloco dynamic",
+    "-1-eager_sgd majority",
+    "-1-grouped",
     "-1-grouped elastic",
     "-1-hop",
+    "-1-k_batch_async",
+    "-1-prague",
+    "-1-psp",
     "-1-psp lenient",
+    "-1-ringleader",
     "-1-ringmaster cuts off",
+    "-1-sgp",
     "-1-ssp",
+    "-1-streaming_diloco late",
     "-1-stsyn",
     "1-ad_psgd",
     "1-adsp",
@@ -253,6 +272,7 @@ EACH_MESSAGE_IS_USED = "asp|ad_psgd|adsp|async_local_sgd|delay_adaptive|dssp|psp
 
 
 @pytest.mark.slow(
+    "ad_psgd",
     "coded_reduce chain",
     "decoupled_diloco",
     "delay_adaptive",
@@ -261,6 +281,7 @@ EACH_MESSAGE_IS_USED = "asp|ad_psgd|adsp|async_local_sgd|delay_adaptive|dssp|psp
     "grouped elastic",
     "halos",
     "halos servers",
+    "k_sync",
     "psp lenient",
     "sgp arcs",
     "streaming_diloco late",
@@ -285,6 +306,7 @@ def test_a_commit_that_is_missing_is_caught(name):
     assert num_caught > 0
 
 
+@pytest.mark.slow("dssp")
 @pytest.mark.parametrize("name", ["ssp", "psp", "dssp"])
 def test_a_push_in_a_later_commit_is_caught(name):
     found = schedule(name)
@@ -312,6 +334,7 @@ def test_a_version_that_is_read_before_it_is_made_is_caught(name, place):
     assert check(early, protocol.specification(3)).violated == "arrival"
 
 
+@pytest.mark.slow("servers", "steps")
 @pytest.mark.parametrize(
     ("arguments", "servers"),
     [({"num_local_steps": 2, "merge": "change"}, None), ({}, Network(upload=0.75))],
@@ -335,6 +358,7 @@ def test_a_message_can_wait_at_the_server_of_a_group_of_one(arguments, servers):
     assert num_waiting > 0
 
 
+@pytest.mark.slow
 def test_begins_of_one_moment_stay_in_order_where_times_are_rounded():
     """In float32 the last message of a worker can arrive a little after the commit that it is in."""
     protocol = protocols.grouped(groups=((1,), (0, 2)), num_local_steps=3, merge="elastic", moving_rate=0.5)
@@ -350,13 +374,14 @@ def test_begins_of_one_moment_stay_in_order_where_times_are_rounded():
     assert num_late > 10
 
 
+@pytest.mark.slow
 def test_halos_of_units_of_no_length_keeps_to_its_promise():
     protocol = protocols.halos(groups=((0,), (1, 2)), num_local_steps=1, num_contributions=1)
     kept = check(quick(protocol, [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]), protocol.specification(3))
     assert kept, kept
 
 
-@pytest.mark.slow("2")
+@pytest.mark.slow("1", "2")
 @pytest.mark.parametrize("num_contributions", [1, 2])
 def test_halos_of_a_group_with_several_commits_at_a_moment_keeps_to_its_promise(num_contributions):
     """Each worker goes on with what its push has brought, before the next commit of its group at this moment."""
@@ -391,6 +416,7 @@ def test_commits_of_nothing_are_caught(name):
         assert kept.violated and kept.unit == last + 1 and "in the commit" in str(kept), kept
 
 
+@pytest.mark.slow
 def test_what_was_asked_for_at_the_moment_of_a_commit_may_be_read_after_it():
     """Worker 0 goes on at the second of a commit of its units of no length, and reads meanwhile what that has made."""
     durations = [
@@ -404,6 +430,7 @@ def test_what_was_asked_for_at_the_moment_of_a_commit_may_be_read_after_it():
     assert kept, kept
 
 
+@pytest.mark.slow("False")
 @pytest.mark.parametrize("eager", [False, True])
 def test_who_computes_while_it_sends_begins_with_the_answer_also_late_in_float32(eager):
     """Times are exact here, but what rounding may do to them is more than a unit lasts."""
@@ -453,6 +480,7 @@ def test_a_message_of_a_unit_that_never_ended_is_caught():
         check(found, promise("sr_sgc"))
 
 
+@pytest.mark.slow
 def test_an_answer_in_whose_round_a_unit_was_cut_off_is_caught():
     found, num_units = schedule("m_sgc"), table.protocol("m_sgc").round_units
     num_cut_off = 0
@@ -486,6 +514,7 @@ def test_what_a_unit_in_no_commit_cannot_have_read_or_done_is_refused(name):
             check(changed(endless, "send_start", (unit, worker), np.inf), promise(name))
 
 
+@pytest.mark.slow
 def test_a_version_of_an_exchange_that_has_not_begun_is_refused():
     """It is behind the horizon, or begins before that version is made."""
     found, promised = schedule("elastic_averaging", links=random_links(3)), promise("elastic_averaging")
@@ -508,6 +537,7 @@ def test_a_unit_that_is_computed_before_it_starts_is_refused():
         check(early, promise("asp"))
 
 
+@pytest.mark.slow("m_sgc")
 @pytest.mark.parametrize("name", ["asp", "grouped", "k_async", "k_sync", "local_sgd", "m_sgc", "ssp", "worker_busy"])
 def test_commits_in_the_wrong_order_are_caught(name):
     found = schedule(name)
@@ -718,7 +748,7 @@ def damaged_in(found, field, rng):
     return changed(found, field, place, rng.integers(0, 3))
 
 
-@pytest.mark.slow("asp", "async_local_sgd", "fedbuff", "grouped", "k_async")
+@pytest.mark.slow("asp", "async_local_sgd", "fedbuff", "grouped", "k_async", "worker_busy")
 @pytest.mark.parametrize("name", ["asp", "async_local_sgd", "fedbuff", "grouped", "k_async", "ssp", "worker_busy"])
 def test_lanes_say_what_is_said_event_by_event(name, short_lanes, monkeypatch):
     rng, verdicts, blocks = np.random.default_rng(0), [], []
@@ -834,6 +864,7 @@ def test_a_push_that_is_in_two_commits_is_caught(name):
     assert not check(record._replace(**fields), promise(name))
 
 
+@pytest.mark.slow("protocol1-durations1")
 @pytest.mark.parametrize(
     ("protocol", "durations"),
     [

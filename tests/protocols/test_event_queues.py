@@ -76,7 +76,7 @@ def test_commits_of_more_workers_are_those_of_the_event_queue(name, x64):
     assert check_many(name, range(6, 46), (13, 5)) >= 480
 
 
-@pytest.mark.slow("worker_busy overlap")
+@pytest.mark.slow("worker_busy eager overlap", "worker_busy overlap")
 @pytest.mark.parametrize("name", ["worker_busy eager overlap", "worker_busy overlap"])
 def test_all_units_that_begin_before_the_horizon_are_recorded_where_computing_never_stops(name, x64):
     for seed, server in itertools.product(range(8), (None, 0.15)):
@@ -94,6 +94,7 @@ def test_all_units_that_begin_before_the_horizon_are_recorded_where_computing_ne
         assert (np.isfinite(found.finish) | np.isfinite(found.send_start))[ends].all()
 
 
+@pytest.mark.slow("False")
 @pytest.mark.parametrize("eager", [False, True])
 def test_units_of_no_length_that_end_as_a_push_is_sent_are_in_it_however_sums_are_rounded(eager, x64):
     durations = jnp.array([[1.0, 1.0], [0.0, 0.0], [0.5, 0.5], [1.0, 1.0], [1.0, 1.0]])

@@ -30,6 +30,7 @@ def parts_in_order(schedule, commit):
     return [(int(schedule.worker[commit, c]), int(schedule.unit[commit, c])) for c in np.flatnonzero(used)]
 
 
+@pytest.mark.slow
 def test_who_begins_at_a_moment_in_which_several_groups_commit_may_have_read_the_version_before():
     made = P.halos(groups=[[0, 1], [2, 3]], num_local_steps=1, num_contributions=2)
     schedule = made(jnp.ones((3, 4)))
@@ -74,6 +75,7 @@ def test_groups_that_exchange_each_push_at_once_and_take_all_over_are_asynchrono
     np.testing.assert_allclose(trained[0].info.loss, trained[1].info.loss, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_members_share_the_link_of_their_own_group(x64):
     """The pushes of each group are those of an asynchronous server of its own."""
     made = P.halos(groups=halves(W), num_local_steps=1, num_contributions=2)
@@ -95,6 +97,7 @@ def test_members_share_the_link_of_their_own_group(x64):
     assert commits_of(one_by_one) == commits_of(own_link) and commits_of(found) != commits_of(own_link)
 
 
+@pytest.mark.slow
 def test_service_is_latency_towards_the_server(x64):
     made = P.halos(groups=halves(W), num_local_steps=1, num_contributions=2)
     with_service, slower = (
@@ -104,6 +107,7 @@ def test_service_is_latency_towards_the_server(x64):
     assert commits_of(with_service) == commits_of(slower)
 
 
+@pytest.mark.slow
 def test_slow_messages_between_servers_hold_up_no_worker(x64):
     near, far = (
         quick(

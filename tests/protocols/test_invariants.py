@@ -24,15 +24,21 @@ def test_every_protocol_is_in_the_table():
     "anytime_minibatch",
     "async_local_sgd",
     "backup_workers",
+    "coded_reduce",
     "decoupled_diloco of all",
+    "diloco dynamic",
+    "eager_sgd",
     "elastic_averaging",
     "grouped coded",
     "grouped servers",
     "halos dynamic",
     "k_async",
     "k_batch_sync",
+    "progressive_groups servers",
     "psp",
+    "psp lenient",
     "rennala",
+    "ringleader",
     "ringmaster cuts off",
     "staleness_aware 2",
     "worker_busy eager",
@@ -83,7 +89,7 @@ def test_a_worker_that_never_returns(name, x64):
     assert not analysis.is_stalled(schedule(name, others))
 
 
-@pytest.mark.slow("adsp", "worker_busy overlap")
+@pytest.mark.slow("adsp", "elastic_averaging", "worker_busy overlap")
 @pytest.mark.parametrize(
     "name", ["adsp", "anytime_minibatch", "elastic_averaging", "k_batch_sync", "worker_busy overlap"]
 )

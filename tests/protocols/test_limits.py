@@ -104,6 +104,7 @@ EQUAL_SPEEDS = {
 
 @pytest.mark.slow(
     "DSSP that grants nothing",
+    "Decoupled DiLoCo of one learner and no window is asynchronous local SGD",
     "FedBuff of single steps",
     "K-batch-async of one, but for the weight",
     "K-sync of all",
@@ -117,6 +118,7 @@ EQUAL_SPEEDS = {
     "groups of one group",
     "groups of one worker each",
     "no backup workers",
+    "progressive groups that are fast enough",
 )
 @pytest.mark.parametrize("name", ALWAYS)
 def test_the_limit_is_the_other_protocol(name, x64):
@@ -126,7 +128,7 @@ def test_the_limit_is_the_other_protocol(name, x64):
                 check_same(*ALWAYS[name], durations, links, weights="weight" not in name)
 
 
-@pytest.mark.slow("STSyn that waits for all")
+@pytest.mark.slow("Decoupled DiLoCo that waits for all", "STSyn that waits for all")
 @pytest.mark.parametrize("name", EQUAL_SPEEDS)
 def test_at_equal_speeds_it_is_the_other_protocol(name, x64):
     for seed in range(3):
@@ -135,6 +137,7 @@ def test_at_equal_speeds_it_is_the_other_protocol(name, x64):
             check_same(*EQUAL_SPEEDS[name], durations, links)
 
 
+@pytest.mark.slow("<lambda>0")
 @pytest.mark.parametrize("make", [lambda: P.ringleader(), lambda: P.eager_sgd()])
 def test_of_one_worker_it_is_asp(make, x64):
     check_same(make, asp_of_weight_1, random_durations(1, (T, 1)), random_links(1, 1))
@@ -147,6 +150,7 @@ def test_staleness_aware_is_asp_with_other_weights(x64):
     check_same(aware, asp, random_durations(1), random_links(1), weights=False)
 
 
+@pytest.mark.slow
 def test_dynamic_local_updates_of_one_speed_are_fixed(x64):
     def dynamic():
         return P.async_local_sgd(num_local_steps=2, dynamic=True)
@@ -173,6 +177,7 @@ def test_messages_do_not_count_as_slowness(x64):
         assert [work[worker == w][1] for w in range(3)] == [8, 4, 2]
 
 
+@pytest.mark.slow
 def test_the_fastest_of_a_round_takes_all_steps_in_the_next_one_whenever_it_comes():
     """In the second round worker 0, which takes 3 s a step, comes last with 4 steps; worker 1 has taken 2 of 2 s."""
     durations = jnp.array([[1.0, 2.0]] * 4 + [[3.0, 2.0]] * 8)

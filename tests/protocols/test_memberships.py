@@ -114,7 +114,7 @@ def test_runs_in_which_workers_come_and_go_keep_their_promise(name):
         assert kept.num_events > len(one.memberships) and "of those who take part" in str(kept)
 
 
-@pytest.mark.slow("bsp")
+@pytest.mark.slow("bsp", "ssp")
 @pytest.mark.parametrize("name", ["bsp", "ssp"])
 def test_the_same_runs_break_the_promise_if_nobody_had_left(name):
     one = run(name, 1)

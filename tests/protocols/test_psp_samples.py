@@ -38,6 +38,7 @@ def test_large_samples_and_none(num_others, num_sampled):
     assert all(len(set(row)) == num_sampled and set(row) <= set(range(num_others)) for row in drawn.tolist())
 
 
+@pytest.mark.slow
 def test_samples_that_are_drawn_before_are_those_drawn_one_by_one(monkeypatch):
     durations = jax.random.exponential(jax.random.key(1), (6, 5))
     drawn_before = protocols.psp(num_sampled=2, rng_key=jax.random.key(0))(durations)

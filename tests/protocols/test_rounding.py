@@ -30,7 +30,7 @@ def test_stsyn_counts_all_units_that_are_shorter_than_rounding():
     assert found.unit[:3, 0].tolist() == [0, 4, 6]
 
 
-@pytest.mark.slow("False")
+@pytest.mark.slow("False", "True")
 @pytest.mark.parametrize("wide", [False, True])
 def test_whoever_is_waited_for_has_done_the_steps(wide):
     with jax.enable_x64(wide):

@@ -204,6 +204,7 @@ def test_nothing_begins_at_the_moment_of_the_stop():
     np.testing.assert_allclose(s.weight, np.full((1, 2), 1 / 4))
 
 
+@pytest.mark.slow
 def test_units_of_no_length_read_only_what_is_there():
     durations = jnp.asarray([[0.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 0.0, 0.0]])
     for staleness in (0, 1, math.inf):

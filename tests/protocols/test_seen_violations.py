@@ -23,6 +23,7 @@ def is_kept(protocol, schedule):
     return bool(protocols.check(schedule, protocol.specification(schedule.start.shape[1])))
 
 
+@pytest.mark.slow("sr_sgc-network")
 @pytest.mark.parametrize("network", [NETWORK, stragglers.Network()], ids=["network", "at once"])
 @pytest.mark.parametrize("name", PATIENT)
 def test_messages_are_sent_and_arrive_before_the_commit_that_waits_for_them(name, network):
@@ -40,6 +41,7 @@ def test_messages_are_sent_and_arrive_before_the_commit_that_waits_for_them(name
 NO_LENGTH = jnp.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
 
 
+@pytest.mark.slow("K-batch-async")
 @pytest.mark.parametrize(
     "protocol", [protocols.worker_busy(), protocols.k_batch_async(num_contributions=2)], ids=["WBSP", "K-batch-async"]
 )

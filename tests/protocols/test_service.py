@@ -70,6 +70,7 @@ def test_a_server_without_work_changes_nothing():
         np.testing.assert_allclose(idle.time[happens], none.time[happens], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_without_a_rule_each_message_takes_longer():
     coded = protocols.anytime_minibatch(seconds=5.0).replace(rule=None)
     with_service, without = coded(sampled(40), NETWORK), coded(sampled(40), NETWORK._replace(service=None))

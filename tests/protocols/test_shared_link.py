@@ -133,6 +133,7 @@ def test_schedules_with_a_shared_link_are_those_of_the_event_queue(name, x64):
             np.testing.assert_allclose(found.horizon, expected.horizon, rtol=1e-9)
 
 
+@pytest.mark.slow("worker_busy")
 @pytest.mark.parametrize("name", [*DEFAULT, *MORE])
 def test_a_link_that_nobody_waits_for_is_none(name, x64):
     for seed in range(3):
@@ -168,6 +169,7 @@ def test_who_receives_still_at_the_end_has_begun():
     assert np.isinf(shared.compute_start[0, 1]) and np.isinf(shared.finish[0, 1])
 
 
+@pytest.mark.slow("0.7564")
 @pytest.mark.parametrize("server", [0.7564, 0.8308])  # seconds whose twelfths are rounded
 def test_equal_workers_go_on_together_however_times_are_rounded(server):
     """In float32: everybody reads what all have brought."""
@@ -181,6 +183,7 @@ def test_equal_workers_go_on_together_however_times_are_rounded(server):
         assert (np.asarray(schedule.read) == np.asarray(schedule.read)[:, :1]).all()
 
 
+@pytest.mark.slow
 def test_adsp_sizes_a_turn_by_the_window_in_which_it_begins_not_in_which_it_has_received(x64):
     """Turn 3 begins at 7 s, in the first window of 10 s, and has the parameters at 10 s."""
     protocol = protocols.adsp(seconds=10.0, num_windows=2, min_interval=0.0)

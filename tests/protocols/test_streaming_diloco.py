@@ -214,6 +214,7 @@ def test_a_server_that_takes_time_delays_each_message():
     np.testing.assert_allclose(found.time[:2], [2.5, 4.5])
 
 
+@pytest.mark.slow("1")
 @pytest.mark.promotes
 @pytest.mark.parametrize("overlap", [1, 3])
 def test_a_worker_that_does_not_wait_for_what_it_merges_is_caught(overlap, x64):

@@ -58,6 +58,7 @@ def test_rounds_until_a_time_are_anytime_minibatch():
     same(own._replace(weight=ours.weight), ours)
 
 
+@pytest.mark.slow
 def test_more_messages_than_contributions_are_an_error():
     with pytest.raises(
         ValueError, match="num_contributions must be the most messages .* got 2, and there are 3 for one"
@@ -65,7 +66,7 @@ def test_more_messages_than_contributions_are_an_error():
         of_rule(batches(3), weight=1.0, num_contributions=2)(DURATIONS)
 
 
-@pytest.mark.slow("1")
+@pytest.mark.slow("1", "2")
 @pytest.mark.parametrize(
     ("num_contributions", "fields"),
     [(2, {"ready": lambda view: view.version < view.num_commits}), (1, {})],
@@ -81,6 +82,7 @@ def test_messages_that_no_commit_takes_are_an_error_of_their_own(num_contributio
         of_rule(once, num_contributions=num_contributions, ready=lambda view: view.clock >= 0)(DURATIONS)
 
 
+@pytest.mark.slow
 def test_a_compiled_schedule_without_any_commit_says_so():
     rule = simulation.Rule(commits=lambda view, worker: jnp.array(False))
     with pytest.raises(AssertionError, match="There is no commit, and more messages wait .*`commits` of the rule"):
@@ -172,6 +174,7 @@ def test_one_value_for_all_workers_will_do():
     same(schedule, of_rule(for_all, weight=lambda staleness, work: 0.25, num_contributions=4)(DURATIONS))
 
 
+@pytest.mark.slow("room0")
 @pytest.mark.parametrize("room", some([{"num_contributions": 2}], [{"num_contributions": 3, "num_commits": 7}]))
 def test_a_compiled_schedule_without_room_is_refused(room):
     """Also where the weights that are left do add up to a mean."""

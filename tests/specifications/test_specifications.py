@@ -69,7 +69,21 @@ def test_what_is_found_is_true_in_a_condition_if_it_holds(name):
     assert any(f"fails after {len(result.product.counterexample)} steps" in line for line in lines) is not bool(result)
 
 
-@pytest.mark.slow("halos", "progressive_groups", "k_async", "ssp_cached", "worker_busy")
+@pytest.mark.slow(
+    "adacomm",
+    "async_local_sgd",
+    "d_psgd",
+    "decoupled_diloco",
+    "delay_adaptive",
+    "eager_sgd",
+    "halos",
+    "k_async",
+    "progressive_groups",
+    "ringmaster",
+    "sr_sgc",
+    "ssp_cached",
+    "worker_busy",
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_specification_holds(name):
     result = check(small(name))
@@ -123,6 +137,7 @@ def reached(stepper, levels):
     return rows
 
 
+@pytest.mark.slow("sr_sgc")
 @pytest.mark.parametrize("name", some(WALKED, [name for name in specifications.TABLE if name not in WALKED]))
 def test_normalising_loses_nothing(name):
     """Random walks with absolute numbers have the same moves, guarantees and properties as the canonical states."""

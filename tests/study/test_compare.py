@@ -102,6 +102,7 @@ def test_everything_is_written(written):
     assert set(commits["scheme"]) == {"ASP", "BSP", "FRC"} and commits["time"].max() < facts["timeline_seconds"]
 
 
+@pytest.mark.slow("model1-1-All 2 seeds had the same durations")
 @pytest.mark.parametrize(
     ("model", "distinct", "said"),
     [
@@ -117,6 +118,7 @@ def test_whether_seeds_had_the_same_durations_is_said(model, distinct, said, tmp
         assert said in (tmp_path / "summary.md").read_text()
 
 
+@pytest.mark.slow
 def test_workers_whose_work_is_lost_are_said(tmp_path):
     model = stragglers.constant(seconds=1.0)
     small(tmp_path, schemes={"K-sync": protocols.k_sync(num_contributions=2)}, stragglers=model, seconds=9.0)
@@ -126,6 +128,7 @@ def test_workers_whose_work_is_lost_are_said(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_runs_with_the_same_delays_and_keys_are_known(written):
     model = stragglers.exponential()
     study = Study(task=tasks.digits(W, hidden=(4,)), optimizer=None, num_workers=W, num_units=3, num_seeds=2)
@@ -378,6 +381,7 @@ def test_a_scheme_that_is_not_simulated_with_absences_is_named(tmp_path):
         small(tmp_path, schemes=schemes, absences=away)
 
 
+@pytest.mark.slow("None")
 @pytest.mark.parametrize("axes", [None, pytest.param(("workers",), marks=pytest.mark.slow)])
 def test_runs_with_absences_end_in_time_too(tmp_path, axes):
     mesh = axes and config.mesh(axes=axes, sizes=(-1,))

@@ -154,6 +154,7 @@ def _short_study(learning_rate):
     return [plan(study, {"BSP": protocols.bsp()}, {"all": Condition(failing)})]
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_before_a_worker_fails_has_not_come_to_a_halt(short):
     assert short[1].runs["BSP"].stalled == [False, False]
 

@@ -156,6 +156,7 @@ def test_good_protocols_are_green():
     check_protocol(protocols.coded(codes.uncoded(2, load=2)), num_units=6, num_cases=1, quick=True)
 
 
+@pytest.mark.slow
 def test_who_may_know_all_durations_is_not_asked():
     eager = protocols.worker_busy(eager=True, overlap=True)  # the trigger is the slowest of all units
     with pytest.raises(ContractError, match="the same however long units take that have not ended"):

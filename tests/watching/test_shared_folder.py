@@ -161,7 +161,7 @@ def test_a_file_system_without_locks_is_said(path, monkeypatch):
         opened(path).append(rows(0, 1, 5))
 
 
-@pytest.mark.slow("12")
+@pytest.mark.slow("12", "9")
 @pytest.mark.parametrize("start", [5, 9, 12])
 def test_two_processes_of_one_number_are_refused(path, start):
     """Wherever the other one has begun; what it writes stays."""

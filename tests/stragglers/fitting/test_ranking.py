@@ -50,6 +50,7 @@ def by_name(fits):
     return {fit.name: fit for fit in fits}
 
 
+@pytest.mark.slow
 def test_what_is_being_fitted_is_told():
     updates = []
     told = progress.Progress(lambda label, fraction, detail="": updates.append((label, fraction, detail)), print)
@@ -208,6 +209,7 @@ def test_failed_workers_are_slow_also_where_most_have_failed():
     assert np.isnan(statistics_with_failures(np.full((3, 2), np.inf))[:2]).all()
 
 
+@pytest.mark.slow
 def test_held_out_steps_without_slow_units_are_told():
     seconds = np.random.default_rng(0).uniform(0.9, 1.1, (60, 4))
     seconds[10:20, 1] = 3.0
@@ -241,6 +243,7 @@ def test_a_fit_that_makes_stragglers_cost_more_or_less_says_so(persistent):
     assert "understate" in with_range_of_slowdown(persistent, measured * 0.8, measured * 0.9).caution
 
 
+@pytest.mark.slow
 def test_a_worker_that_leaves_is_said():
     seconds = np.random.default_rng(0).gamma(9.0, size=(40, 3))
     seconds[25:, 1] = np.nan
@@ -357,6 +360,7 @@ def test_models_that_say_the_same_are_told_apart_by_nobody():
     assert abs(lead.mean) < 1e-3 and not fits["scaled(markov(shifted_exponential)), no memory"].is_surely_behind
 
 
+@pytest.mark.slow
 def test_who_fails_in_the_steps_held_out_is_told():
     seconds = np.random.default_rng(0).exponential(1.0, (100, 4))
     seconds[70:, 2] = np.inf

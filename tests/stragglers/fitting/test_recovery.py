@@ -119,6 +119,7 @@ def test_hidden_states(name):
         assert actual[parameter] == pytest.approx(value, rel=0.06), parameter
 
 
+@pytest.mark.slow
 def test_hidden_states_of_workers_that_differ():
     markov = stragglers.markov(probability=0.3, persistence=0.9, slowdown=3.0, base=BASES["weibull"][0])
     seconds = simulated(stragglers.scaled(markov, factor=FACTOR))
@@ -207,6 +208,7 @@ def test_one_time_a_worker():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_of_a_large_trace_hidden_states_are_fitted_to_the_last_steps(monkeypatch):
     monkeypatch.setattr(hidden, "_MAX_TIMES", 200 * W)
     kind = ModelKind(FAMILIES["exponential"], is_scaled=False, has_memory=True)
