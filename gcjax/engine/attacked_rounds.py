@@ -39,7 +39,7 @@ def attacked_gradients(
     def estimate(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
         """(gradient sum, mean loss): what is decoded of the messages that are sent; the loss is that of right ones.
 
-        `messages_and_loss` gives all messages, as if right; one has width = ceil(d/L) numbers, as a pytree or a vector.
+        `messages_and_loss` gives all messages, as if right; one is a pytree or a vector, of `width` numbers.
         """
         messages, loss = messages_and_loss(params, round_inputs, coding)
         right_messages = jax.vmap(lambda message: ravel_pytree(message)[0])(messages.values)  # [W·M, width]

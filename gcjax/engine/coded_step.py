@@ -317,7 +317,7 @@ def _streamed_sums(
     messages, (loss, aux) = worker_messages(
         losses.chunk_loss_and_aux, params, batch, encode, has_aux=True, one_by_one=one_by_one
     )
-    estimate_blocks = estimate_from_messages(messages, decode, axis, message_dtype)  # [L, ceil(d / L)]
+    estimate_blocks = estimate_from_messages(messages, decode, axis, message_dtype)  # [L, width]
     weights = chunk_weights(encode, decode).astype(loss.dtype)  # [U, K], as the losses
     return gradient_from_blocks(estimate_blocks, params), weighted_sum(weights, (loss, aux)), weights.sum()
 

@@ -36,7 +36,7 @@ def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, me
     """The estimate of the gradient sum that the messages of all workers decode to.
 
     Args:
-      messages: float[U, M, width], those of this device's U workers; width is d/L, rounded up.
+      messages: float[U, M, width], those of this device's U workers, each as wide as a block.
       decode: float[U, M, L].
       axis: of the mesh.
       message_dtype: of what is sent; None for the messages' own.

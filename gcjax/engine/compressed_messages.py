@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 
 from gcjax import memory
 from gcjax.codes.alternatives import used_rows
@@ -30,7 +29,15 @@ from gcjax.engine.gradients import (
     unit_inputs,
 )
 from gcjax.engine.local_state import repeated
-from gcjax.engine.messages import chunk_weights, gradient_from_blocks, in_dtypes_of, weighted, worker_messages, zero_sum
+from gcjax.engine.messages import (
+    block_shape,
+    chunk_weights,
+    gradient_from_blocks,
+    in_dtypes_of,
+    weighted,
+    worker_messages,
+    zero_sum,
+)
 from gcjax.engine.parameters import arrays_of_params
 from gcjax.engine.spread import Spread
 from gcjax.protocols.base import Protocol, checked_network
@@ -70,15 +77,11 @@ def num_senders(num_workers: int, code: GradientCode | None) -> int:
 
 
 def message_shapes(params: Any, code: GradientCode | None) -> Any:
-    """The shapes and dtypes of one message: those of the parameters, or of one of the L blocks of all d of them.
-
-    A block is float[ceil(d / L)], of the parameters flattened.
-    """
+    """The shapes and dtypes of one message: those of the parameters, or of one of the L blocks of them."""
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), params)
     if code is None or code.num_blocks == 1:
         return shapes
-    flat = jax.eval_shape(lambda params: ravel_pytree(params)[0], shapes)
-    return jax.ShapeDtypeStruct((-(-flat.size // code.num_blocks),), flat.dtype)
+    return block_shape(shapes, code.num_blocks)
 
 
 def initial_states(compression: Compression, batch_key: jax.Array, shapes: Any, num_states: int) -> Any:
@@ -158,7 +161,7 @@ def sum_of_estimates(
 def gradient_of_sums(sums: Any, params: Any, code: GradientCode | None) -> Any:
     """A pytree like the parameters from the sums of `sum_of_estimates`: from their only block, or from all blocks.
 
-    Leaves of `sums` are [1, ...] with one block; otherwise it is float[L, ceil(d/L)], of flattened gradients.
+    Leaves of `sums` are [1, ...] with one block; otherwise it is float[L, width].
     """
     if code is None or code.num_blocks == 1:
         return jax.tree.map(lambda x: x[0], sums)
@@ -218,7 +221,7 @@ def messages_and_loss_of_round(task: Task, code: GradientCode, spread: Spread) -
     def messages_of_worker(
         shared: tuple[Any, RoundInputs], chunks_and_encode: tuple[jax.Array, jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
-        """float[M, ceil(d/L)] and float[K], the messages of one worker and the mean losses of its chunks."""
+        """float[M, width] and float[K], the messages of one worker and the mean losses of its chunks."""
         params, round_inputs = shared
         chunk_of_slot, encode = chunks_and_encode  # [K], -1 pads, where coefficients are 0; and [M, K, L]
         loss = chunk_loss(task, round_inputs)
@@ -228,15 +231,15 @@ def messages_and_loss_of_round(task: Task, code: GradientCode, spread: Spread) -
     def messages_and_loss(params: Any, round_inputs: RoundInputs, coding: Coding) -> tuple[Any, jax.Array]:
         """The messages, with the weights of the coding, and the mean loss; batches are drawn from `round_inputs`.
 
-        There are W·M. One is a pytree like the parameters if L = 1, else float[width] of them flattened, width being
-        ceil(d/L); its weight is its `decode`, float[L].
+        There are W·M. One is a pytree like the parameters if L = 1, else a block of them, float[width]; its weight is
+        its `decode`, float[L].
         """
         chunks_of_worker, coding, first_row = used_rows(code, coding)  # [W, K], -1 pads; each chunk once in a row
         chunks_and_encode = chunks_of_worker, coding.encode
         messages, losses = spread.map_entries(messages_of_worker, (params, round_inputs), chunks_and_encode)
         loss_weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
         rows = messages.reshape(-1, messages.shape[-1])  # [W·M, width], from [W, M, width]
-        values = rows.astype(ravel_pytree(params)[0].dtype)
+        values = rows.astype(block_shape(params, code.num_blocks).dtype)
         if code.num_blocks == 1:
             values = jax.vmap(lambda row: gradient_from_blocks(row[None], params))(rows)
         sender = first_row * code.num_messages + jnp.arange(rows.shape[0], dtype=jnp.int32)

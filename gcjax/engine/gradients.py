@@ -295,7 +295,7 @@ def streamed_estimate(task: Task, code: GradientCode) -> Estimate:
         """(gradient sum, mean loss) that the coding decodes; batches are drawn from `round_inputs`."""
         chunks_of_worker, coding, _ = used_rows(code, coding)  # rows of the code that this round uses
         chunk_of_slot = chunks_of_worker.clip(0)  # [W, K]; -1 pads, where coefficients are 0
-        # [W, M, ceil(d / L)], and [W, K]
+        # [W, M, width], and [W, K]
         messages, losses = worker_messages(chunk_loss(task, round_inputs), params, chunk_of_slot, coding.encode)
         weights = chunk_weights(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
         gradient_sum = gradient_from_blocks(decoded_blocks(coding.decode, messages), params)

@@ -1,9 +1,12 @@
 """The messages of coded workers, for any number of blocks and messages.
 
 Letters: U workers at hand (all W, or those of one device), K chunks a worker holds, L blocks, M messages, d parameters.
-The blocks are cut from the flattened gradient, padded to a multiple of L: each has `ceil(d / L)` numbers.
+A gradient is cut into L blocks array by array: a block has an L-th of each array, flattened and padded with zeros to a
+multiple of L, one after the other. Its width is the sum of `ceil(n / L)` over the arrays, of n numbers each.
 """
 
+import itertools
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -35,34 +38,33 @@ def worker_messages(
       one_by_one: one worker after the other, which needs the memory of one chunk gradient instead of U.
 
     Returns:
-      The messages float[U, M, ceil(d / L)], added up in float32 or wider, and the losses float[U, K]; with `has_aux`
-      these and aux, every leaf [U, K, ...].
+      The messages float[U, M, width], added up in float32 or wider, and the losses float[U, K]; with `has_aux` these
+      and aux, every leaf [U, K, ...].
     """
     num_workers, num_messages, _, num_blocks = encode.shape
     if one_by_one and num_workers > 1:
         messages_of_worker = partial(worker_messages, loss, params, has_aux=has_aux)
         rows = jax.tree.map(lambda x: x[:, None], (chunks, encode))  # [U, 1, ...]: each worker by itself
         return jax.tree.map(lambda x: x[:, 0], jax.lax.map(lambda row: messages_of_worker(*row), rows))
-    flat_params = ravel_pytree(params)[0]
-    dtype = accumulation_dtype(flat_params.dtype)
+    dtype = accumulation_dtype(block_shape(params, num_blocks).dtype)
     encode_chunk = partial(_message_terms_and_loss, loss, has_aux, dtype, params)
     # A product with a batch axis is slower on CPUs, also if the axis has length one.
     encode_chunks = jax.vmap(encode_chunk) if num_workers > 1 else _on_only_row(encode_chunk)
 
-    def add_slot(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, Any]:
+    def add_slot(parts: list[jax.Array], slot: tuple[Any, jax.Array]) -> tuple[list[jax.Array], Any]:
         """Adds each worker's chunk in one slot, (chunks [U, ...], coefficients [U, M, L]), by `encode_chunk`."""
         chunks_in_slot, coefficients_in_slot = slot
         increments, losses_and_aux = encode_chunks(chunks_in_slot, coefficients_in_slot)
-        return messages + increments, losses_and_aux
+        return jax.tree.map(jnp.add, parts, increments), losses_and_aux
 
-    block_size = -(-flat_params.size // num_blocks)  # rounded up
-    zero_messages = jnp.zeros((num_workers, num_messages, block_size), dtype)
+    # A part of the messages for each array: to put each chunk's gradient together first would copy it.
+    zero_parts = [jnp.zeros((num_workers, num_messages, width), dtype) for width in _widths(params, num_blocks)]
     # The scan goes over the K slots, so their axis comes first: [K, U, ...] and [K, U, M, L].
     chunks_by_slot = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), chunks)
     coefficients_by_slot = jnp.moveaxis(encode, 2, 0)
-    messages, losses_by_slot = jax.lax.scan(add_slot, zero_messages, (chunks_by_slot, coefficients_by_slot))
+    parts, losses_by_slot = jax.lax.scan(add_slot, zero_parts, (chunks_by_slot, coefficients_by_slot))
     losses_by_worker = jax.tree.map(lambda x: x.swapaxes(0, 1), losses_by_slot)  # [U, K] from [K, U]
-    return messages, losses_by_worker
+    return jnp.concatenate(parts, axis=-1), losses_by_worker
 
 
 def _on_only_row(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,15 +80,16 @@ def _on_only_row(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _message_terms_and_loss(
     loss: Callable[[Any, Any], Any], has_aux: bool, dtype: Any, params: Any, chunk: Any, coefficients: jax.Array
-) -> tuple[jax.Array, Any]:
-    """What a worker adds to its M messages for one chunk, float[M, ceil(d / L)], and the chunk's loss, or loss and aux.
+) -> tuple[list[jax.Array], Any]:
+    """What a worker adds to its M messages for one chunk, and the chunk's loss, or loss and aux.
 
-    `coefficients`: float[M, L] of the chunk. With `has_aux` the second is (loss, aux), see `worker_messages`.
+    The first is float[M, ceil(n / L)] for each array of n numbers. `coefficients`: float[M, L] of the chunk. With
+    `has_aux` the second is (loss, aux), see `worker_messages`.
     """
     loss_and_aux, gradient = jax.value_and_grad(loss, has_aux=has_aux)(params, chunk)
     num_blocks = coefficients.shape[1]
-    blocks = gradient_blocks(gradient, num_blocks).astype(dtype)
-    return combined_rows(coefficients, blocks), loss_and_aux
+    blocks_of_arrays = [_blocks_of_array(x, num_blocks).astype(dtype) for x in jax.tree.leaves(gradient)]
+    return [combined_rows(coefficients, blocks) for blocks in blocks_of_arrays], loss_and_aux
 
 
 def combined_rows(coefficients: jax.Array, rows: jax.Array) -> jax.Array:
@@ -102,20 +105,44 @@ def combined_rows(coefficients: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 def gradient_blocks(gradient: Any, num_blocks: int) -> jax.Array:
-    """float[L, ceil(d / L)]: the blocks of a gradient pytree, flattened and padded with zeros."""
-    flat = ravel_pytree(gradient)[0]  # float[d]
+    """float[L, width]: the blocks of a gradient pytree."""
+    dtype = block_shape(gradient, num_blocks).dtype
+    blocks_of_arrays = [_blocks_of_array(x, num_blocks).astype(dtype) for x in jax.tree.leaves(gradient)]
+    return jnp.concatenate(blocks_of_arrays, axis=1)
+
+
+def block_shape(params: Any, num_blocks: int) -> jax.ShapeDtypeStruct:
+    """The shape (width,) and the dtype of a block of a gradient, from the parameters or their shapes and dtypes."""
+    flat = jax.eval_shape(lambda params: ravel_pytree(params)[0], params)
+    return jax.ShapeDtypeStruct((sum(_widths(params, num_blocks)),), flat.dtype)
+
+
+def _widths(params: Any, num_blocks: int) -> list[int]:
+    """The numbers of each array in a block."""
+    return [-(-math.prod(jnp.shape(x)) // num_blocks) for x in jax.tree.leaves(params)]
+
+
+def _blocks_of_array(array: jax.Array, num_blocks: int) -> jax.Array:
+    """float[L, ceil(n / L)]: the blocks of an array of n numbers."""
+    flat = jnp.ravel(array)
     return jnp.pad(flat, (0, -flat.size % num_blocks)).reshape(num_blocks, -1)
 
 
 def decoded_blocks(decode: jax.Array, messages: jax.Array) -> jax.Array:
-    """float[L, width]: the estimate's blocks from `decode float[U, M, L]` and `messages float[U, M, width=d/L]`."""
+    """float[L, width]: the estimate's blocks from `decode float[U, M, L]` and `messages float[U, M, width]`."""
     return einsum("uml,umi->li", decode.astype(messages.dtype), messages)
 
 
 def gradient_from_blocks(blocks: jax.Array, params: Any) -> Any:
     """A pytree like the parameters, dtypes included, from the blocks float[L, width] of an estimate."""
-    flat_params, unravel = ravel_pytree(params)
-    return unravel(blocks.reshape(-1)[: flat_params.size].astype(flat_params.dtype))
+    arrays, structure = jax.tree.flatten(params)
+    ends = list(itertools.accumulate(_widths(params, blocks.shape[0])))
+    blocks_of_arrays = jnp.split(blocks, ends[:-1], axis=1)
+    parts = [
+        rows.reshape(-1)[: math.prod(jnp.shape(array))].reshape(jnp.shape(array)).astype(jnp.result_type(array))
+        for rows, array in zip(blocks_of_arrays, arrays, strict=True)
+    ]
+    return jax.tree.unflatten(structure, parts)
 
 
 def chunk_weights(encode: jax.Array, decode: jax.Array) -> jax.Array:

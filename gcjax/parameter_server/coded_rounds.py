@@ -15,7 +15,7 @@ import numpy as np
 
 from gcjax._products import matmul
 from gcjax.codes.base import GradientCode
-from gcjax.engine.messages import accumulation_dtype, gradient_from_blocks
+from gcjax.engine.messages import accumulation_dtype, block_shape, gradient_from_blocks
 from gcjax.parameter_server import wire
 from gcjax.parameter_server.updates import Contribution
 
@@ -46,7 +46,7 @@ class CodedRounds:
         self._code = code
         self._message_shape, dtype = message_shape(code, params)
         self.layout = wire.layout_of(jax.ShapeDtypeStruct(self._message_shape, dtype))  # of all M messages of a worker
-        self._zero_blocks = np.zeros((code.num_blocks, self._message_shape[1]), dtype)  # [L, ceil(d / L)], no gradient
+        self._zero_blocks = np.zeros((code.num_blocks, self._message_shape[1]), dtype)  # [L, width], no gradient
         self._chunk_losses = np.zeros((num_workers, code.assignment.load))  # [W, K], of the chunks
         self._row_of_worker = np.arange(num_workers)  # [W], of the code
         self._compiled_encode_and_decode = jax.jit(self._encode_and_decode)
@@ -85,7 +85,7 @@ class CodedRounds:
         return self.plan
 
     def messages(self, worker: int, body: np.ndarray | None) -> np.ndarray | None:
-        """float[M, ceil(d / L)]: the M messages in a push, 0 for those that are not sent; None if it is not as planned.
+        """float[M, width]: the M messages in a push, 0 for those that are not sent; None if it is not as planned.
 
         Each has an L-th of the gradient's d numbers. `body uint8[n]`: the bytes of those that the plan has the worker
         send.
@@ -108,10 +108,10 @@ class CodedRounds:
         """The gradient that the messages of the workers that are needed decode to, as one contribution.
 
         Its loss is the mean over the chunks, each by the weight that it has in the gradient, 0 if none has any; the
-        rest is as in the first push. The tree of a push are the M messages float[M, ceil(d / L)] of a worker, for a
+        rest is as in the first push. The tree of a push are the M messages float[M, width] of a worker, for a
         gradient of d numbers in L blocks; `params` give its shapes.
         """
-        decoded_blocks: Any = self._zero_blocks  # [L, ceil(d / L)]
+        decoded_blocks: Any = self._zero_blocks  # [L, width]
         for push in pushes:
             decoded_blocks = self._compiled_add_decoded(decoded_blocks, self.plan.decode[push.worker], push.tree)
         # [W, K], added up over messages and blocks
@@ -138,11 +138,9 @@ class CodedRounds:
 
 
 def message_shape(code: GradientCode, params: Any) -> tuple[tuple[int, int], Any]:
-    """The shape (M, ceil(d / L)) and the dtype of what a worker sends: M messages, each with an L-th of d numbers.
+    """The shape (M, width) and the dtype of what a worker sends: M messages, each as wide as a block of the gradient.
 
-    d is the size of the gradient, that of `params`.
+    The gradient has the shapes of `params`.
     """
-    leaves = jax.tree.leaves(params)
-    num_parameters = sum(int(np.prod(leaf.shape)) for leaf in leaves)
-    dtype = jnp.dtype(accumulation_dtype(jnp.result_type(*(leaf.dtype for leaf in leaves))))
-    return (code.num_messages, -(-num_parameters // code.num_blocks)), dtype
+    block = block_shape(params, code.num_blocks)
+    return (code.num_messages, *block.shape), jnp.dtype(accumulation_dtype(block.dtype))

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-FORMAT = 4
+FORMAT = 5
 """The version of the messages; both sides must have the same."""
 
 

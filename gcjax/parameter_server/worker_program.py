@@ -176,13 +176,13 @@ class CodedProgram:
         return unit_result
 
     def coded_messages(self, num_chunks: int, encode: Any) -> np.ndarray:
-        """float[messages, ceil(d / L)]: the messages from the first `num_chunks` of the worker's K chunks.
+        """float[messages, width]: the messages from the first `num_chunks` of the worker's K chunks.
 
         `encode float[messages, K, L]`: the coefficients of as many messages as are to be sent, M at most, for the L
         blocks of the gradient on each chunk, which has d numbers.
         """
         code = self._code
-        # float[L, ceil(d / L)] of each chunk; later ones do not count, though they may have been computed by now.
+        # float[L, width] of each chunk; later ones do not count, though they may have been computed by now.
         blocks = [x if k < num_chunks else self._zeros for k, x in enumerate(self._blocks)]
         rows = np.zeros((code.num_messages, code.assignment.load, code.num_blocks), self._zeros.dtype)
         rows[: len(encode)] = encode  # those behind are of no message: one shape, one program
@@ -198,7 +198,7 @@ class CodedProgram:
     def _loss_and_blocks(
         self, params: Any, round_inputs: RoundInputs, chunk: jax.Array
     ) -> tuple[UnitResult, jax.Array]:
-        """The loss of a chunk, whether all is finite, and the L blocks float[L, ceil(d / L)] of its gradient.
+        """The loss of a chunk, whether all is finite, and the L blocks float[L, width] of its gradient.
 
         d: the numbers of the gradient, which is padded with zeros.
         """

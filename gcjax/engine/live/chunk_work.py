@@ -25,7 +25,7 @@ class ChunkGradients(NamedTuple):
     """The chunk gradients of a worker, kept until the progress of all is known, and with it the coefficients.
 
     Attributes:
-      gradients: float[1, K, L, ceil(d / L)], one chunk gradient a slot; the first axis is that of the workers.
+      gradients: float[1, K, L, width], one chunk gradient a slot; the first axis is that of the workers.
       losses: float[1, K].
     """
 
@@ -47,7 +47,7 @@ class Clock(NamedTuple):
 
 def zero_chunk_gradients(params: Any, load: int, num_blocks: int, loss_dtype: Any) -> ChunkGradients:
     """Zeros in the shapes of the K = `load` chunk gradients of one worker, on the device of its parameters."""
-    # Shape and dtype of one gradient: float[L, ceil(d / L)], cut into L = `num_blocks` blocks.
+    # Shape and dtype of one gradient: float[L, width], cut into L = `num_blocks` blocks.
     blocks = jax.eval_shape(lambda p: gradient_blocks(p, num_blocks), params)
     zeros = ChunkGradients(jnp.zeros((1, load, *blocks.shape), blocks.dtype), jnp.zeros((1, load), loss_dtype))
     return jax.device_put(zeros, jax.tree.leaves(params)[0].sharding)

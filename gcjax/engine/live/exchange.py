@@ -87,10 +87,10 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
         return SharedProgress(seconds=seconds_of_all, progress=progress, residual=largest_residual)
 
     def mean_estimate(progress: jax.Array, chunk_gradients: ChunkGradients) -> tuple[jax.Array, jax.Array]:
-        """The estimate of the mean gradient, float[L, ceil(d / L)], and the mean loss of the decoded chunks.
+        """The estimate of the mean gradient, float[L, width], and the mean loss of the decoded chunks.
 
         `progress` int32[W] is that of all workers, `chunk_gradients` are those of this device's worker: `gradients`
-        float[1, K, L, ceil(d / L)], `losses` float[1, K].
+        float[1, K, L, width], `losses` float[1, K].
         """
         coding, worker = code.plan(progress), jax.lax.axis_index(AXIS)
         own_encode, own_decode = coding.encode[worker], coding.decode[worker]  # [M, K, L] and [M, L]
@@ -98,7 +98,7 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
         # A slot that is not done holds a gradient of an earlier round.
         own_gradients = jnp.where(is_done[:, None, None], chunk_gradients.gradients[0], 0)
         dtype = accumulation_dtype(own_gradients.dtype)
-        # [M, ceil(d / L)]
+        # [M, width]
         own_messages = einsum("mkl,kli->mi", own_encode.astype(dtype), own_gradients.astype(dtype))
         sum_estimate = estimate_from_messages(own_messages[None], own_decode[None], AXIS)  # one worker a device
         own_losses = jnp.where(is_done, chunk_gradients.losses[0], 0)
