@@ -184,3 +184,25 @@ def test_what_is_not_known_is_a_dash(here):
 def test_a_figure_that_cannot_be_written(here):
     status, _, err = here("job.csv", "--heat-map", "nowhere/h.png")
     assert status == 2 and err.startswith("gcjax: --heat-map must be a file in a folder that exists;")
+
+
+def test_a_warm_up_is_left_out(here, job):
+    job[:10] *= 50
+    stragglers.write_trace("job.csv", job)
+    status, out, _ = here("job.csv", "--steps", "10:50", "--json")
+    result = json.loads(out)
+    assert (status, result["first_step"], result["last_step"], result["num_steps"]) == (0, 10, 49, 40)
+    assert result["verdict"]["kind"] == "nobody" and result["statistics"]["median"] == 1.0
+    status, out, err = here("job.csv", "--steps", "100:")
+    assert (status, out) == (2, "") and "the trace has no steps 100: (" in err and "its steps are 0 to 99." in err
+
+
+@pytest.mark.parametrize("text", ["100", "1:2:3", "-5:", "a:b"])
+def test_steps_that_are_no_slice_are_refused(here, capsys, text):
+    with pytest.raises(SystemExit) as ended:
+        here("job.csv", f"--steps={text}")
+    assert (
+        ended.value.code == 2
+        and f"must be like 100:2000, where one of the numbers may be left out; got '{text}'"
+        in (capsys.readouterr().err)
+    )

@@ -296,7 +296,7 @@ def test_what_the_reader_did_is_said():
     full = trace(compute, steps=np.arange(10) * 10, names=("a", "b", "c"))._replace(reading=reading, is_relative=True)
     assert stragglers.describe(full).reading_sentences == (
         "Layout: named columns, 1,234 rows.",
-        "Times are known up to a factor only; their median counts as one second.",
+        "Times are known up to a factor only; the median of the file counts as one second.",
         "Replaced by a later row for the same step and worker: 5 times.",
         "Missing between the first and the last of a worker: 1 time.",
         "One step in 10 is recorded; those between have no row.",

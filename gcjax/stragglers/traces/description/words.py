@@ -201,7 +201,7 @@ def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iter
     reading = trace.reading
     yield f"Layout: {reading.layout}, {reading.num_rows:,} rows."
     if trace.is_relative:
-        yield "Times are known up to a factor only; their median counts as one second."
+        yield "Times are known up to a factor only; the median of the file counts as one second."
     if reading.num_duplicates:
         yield f"Replaced by a later row for the same step and worker: {counted(reading.num_duplicates, 'time')}."
     if reading.num_gaps:
