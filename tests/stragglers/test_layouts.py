@@ -379,3 +379,7 @@ def test_files_by_what_they_are(tmp_path):
     np.savez(tmp_path / "trace.npz", a=np.ones((2, 2)))
     with pytest.raises(ValueError, match="is an Arrow or a zip file"):
         stragglers.read_trace(tmp_path / "trace.npz")
+    for name, data in {"trace.parquet": b"\x00\x01,\n1", "trace.NPY": b"\x93NUMP"}.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ValueError, match=rf"{name}: it does not begin as a \.{name[6:]} file does; it is damaged"):
+            stragglers.read_trace(tmp_path / name)
