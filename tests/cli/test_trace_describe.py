@@ -176,9 +176,12 @@ def test_a_table_of_other_names_is_told_the_option(here):
 
 
 def test_what_is_not_known_is_a_dash(here):
-    stragglers.write_trace("zeros.csv", np.zeros((20, 3)))
+    seconds = np.zeros((20, 3))
+    seconds[3, 0] = 1.0
+    stragglers.write_trace("zeros.csv", seconds)
     status, out, _ = here("zeros.csv")
-    assert status == 0 and "the step's median: 95 %, 99 %, largest │ -, -, -\n" in out and "nan" not in out
+    tails = next(line for line in out.splitlines() if "the step's median: 95 %, 99 %, largest" in line)
+    assert status == 0 and tails.split("│")[1].strip() == "-, -, -" and "nan" not in out
 
 
 def test_a_figure_that_cannot_be_written(here):
@@ -206,3 +209,20 @@ def test_steps_that_are_no_slice_are_refused(here, capsys, text):
         and f"must be like 100:2000, where one of the numbers may be left out; got '{text}'"
         in (capsys.readouterr().err)
     )
+
+
+def test_a_table_of_zeros_is_refused(here):
+    stragglers.write_trace("zeros.csv", np.zeros((20, 3)))
+    status, out, err = here("zeros.csv")
+    assert (status, out) == (2, "") and "must have a time above 0 s; all times are 0 s." in err
+
+
+def test_too_few_steps_for_a_verdict_come_with_a_caution(here, job):
+    stragglers.write_trace("short.csv", job[-3:])
+    lines = here("short.csv")[1].splitlines()
+    assert lines[1] == (
+        "Caution: 3 steps are too few to tell from chance which of 5 workers is slow; 9 are needed. Transpose the "
+        "table if its rows are workers."
+    )
+    assert json.loads(here("short.csv", "--json")[1])["caution"] == lines[1].removeprefix("Caution: ")
+    assert "Caution" not in here("job.csv")[1] and json.loads(here("job.csv", "--json")[1])["caution"] == ""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from gcjax.stragglers.traces.base import Trace
-from gcjax.stragglers.traces.description.levels import Level
+from gcjax.stragglers.traces.description.levels import Level, least_steps
 from gcjax.stragglers.traces.description.slow_steps import SlowStep
 from gcjax.stragglers.traces.description.slowdown import Slowdown
 from gcjax.stragglers.traces.description.spells import Spell, are_together
@@ -63,6 +63,18 @@ def sentence(
     )
     slow_steps_sentence = _slow_steps_sentence(slow_steps, len(worker_names))
     return f"{_SEVERITIES[verdict.severity]}: {clause}{slow_steps_sentence}{failed_sentence}"
+
+
+def caution(num_steps: int, num_workers: int) -> str:
+    """That there are too few steps to name a slow worker, if so; else empty, as it is for one worker."""
+    steps_needed = least_steps(num_workers)
+    if num_workers == 1 or num_steps >= steps_needed:
+        return ""
+    too_few = "1 step is too few" if num_steps == 1 else f"{num_steps} steps are too few"
+    transpose = " Transpose the table if its rows are workers." if num_steps < num_workers else ""
+    return (
+        f"{too_few} to tell from chance which of {num_workers:,} workers is slow; {steps_needed} are needed.{transpose}"
+    )
 
 
 def _shared_clause(shared_levels: Sequence[Level], steps: np.ndarray, num_workers: int) -> str:
