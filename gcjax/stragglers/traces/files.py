@@ -110,7 +110,8 @@ def read_trace(
       scale: seconds in a unit of the file's times, for example 1e-3 where it has milliseconds.
 
     Returns:
-      Workers in the order of their numbers (or names), if the file is none of `write_trace`; steps in that of theirs.
+      Workers in the order of their numbers, or of their names (host-9 before host-10), if the file is none of
+      `write_trace`; steps in that of theirs.
 
     Raises:
       ValueError: if there is no such file, or a part of it is missing, or it has none of the layouts, or leaves out
