@@ -61,7 +61,7 @@ def test_the_schemes_of_a_config_are_compared(job, capsys):
     assert "Stragglers cost 50 % [50, 50] of BSP's time." in printed
     assert "none waits 86 % [86, 86] (stale)" in printed and "needs your task with a target" in printed
     assert "Nothing was trained: the study of schemes.gin has no target." in printed and "study.target = ..." in printed
-    assert "32 steps of 4 workers, 20 bootstraps of blocks of 8 steps" in printed and "100 B" in printed
+    assert "\n\n32 steps of 4 workers, 20 bootstraps of blocks of 8 steps" in printed and "100 B" in printed
 
 
 @pytest.mark.parametrize("name", ["SSP [s=3]", "SSP [/x]"])

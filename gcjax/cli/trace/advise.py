@@ -81,7 +81,7 @@ def command(options: argparse.Namespace) -> None:
         rows, notes = rows[: options.top], notes[: len(notes) - len(advice.left_out)]
         left_out = counted(len(advice.left_out), "scheme")
         notes.append(f"Not shown: {counted(num_slower, 'slower scheme')}; why {left_out} cannot be compared.")
-    console().print(tables.RichTable("", page.heads(advice), rows, left_heads=("Gradient",)))
+    console().print("", tables.RichTable("", page.heads(advice), rows, left_heads=("Gradient",)), "", sep="\n")
     for note in [*notes, *filter(None, [why_not_trained])]:
         console().print(note, markup=False)
     if options.figure is not None:
