@@ -6,7 +6,7 @@ from gcjax import tables
 from gcjax.advice import targets
 from gcjax.advice.base import CLASSES, Advice, Estimate, SchemeAdvice
 from gcjax.advice.verdicts import percent_text, share_text
-from gcjax.stragglers.traces import departures
+from gcjax.stragglers.traces import base, departures
 
 HEADS = ("Scheme", "Gradient", "Won back", "s a step", "Regret", "Waiting", "Staleness", "Wasted", "Sent")
 HEAD_OF_TIME_TO_TARGET = "Target after (s)"
@@ -66,6 +66,11 @@ def notes(advice: Advice) -> list[str]:
     if advice.departures:
         sentence = departures.sentence_on(advice.departures)
         filled_sentence += f" {sentence[0].upper()}{sentence[1:]}"
+    if advice.num_missing_steps:
+        filled_sentence += f" {base.sentence_on_missing_steps(advice.num_missing_steps)}"
+    messages = "Messages are free."
+    if advice.has_communication:
+        messages = "Messages are free: times of communicating, which the trace has, count nowhere."
     message_unit = "gradients" if advice.gradient_bytes is None else "bytes"
     first_cost, second_cost = advice.cost_of_halves
     return [
@@ -75,7 +80,7 @@ def notes(advice: Advice) -> list[str]:
         "paired between schemes. What the trace has not seen is not in them: a rarer event, or a change of level. "
         f"Stragglers cost {percent_text(first_cost)} % in its first half, {percent_text(second_cost)} % in its second.",
         "A step is the use of as many examples as BSP uses in one; a chunk of a code with N chunks takes W/N of a "
-        "measured step, and a worker pays for all that it holds. Messages are free.",
+        f"measured step, and a worker pays for all that it holds. {messages}",
         f"Won back: of what stragglers cost BSP. s a step: {time_unit} per step. Regret: more time than the best. "
         f"Staleness: in commits, mean (largest). Wasted: computed and in no step, or twice. "
         f"Sent: {message_unit} per worker and step.",
@@ -102,6 +107,8 @@ def advice_json(advice: Advice) -> dict[str, Any]:
         "steps": advice.num_steps,
         "workers": advice.num_workers,
         "filled": advice.num_filled,
+        "missing_steps": advice.num_missing_steps,
+        "has_communication": advice.has_communication,
         "departures": [{"worker": worker, "step": step} for worker, step in advice.departures],
         "relative": advice.is_relative,
         "block_steps": advice.block_steps,

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gcjax.wording import counted
+
 MAX_CELLS_PER_ROW = 100
 """At most so many cells of the array for each row of a file: a wrong number must not ask for all of the memory."""
 
@@ -240,3 +242,9 @@ def check_single_precision(seconds: np.ndarray) -> None:
             f"times to simulate must be 0, or {LEAST_SECONDS:g} to {MOST_SECONDS:g} s, since simulations are in single "
             f"precision; got {times.min():g} to {times.max():g} s. Are they in another unit? Give scale= (--scale)."
         )
+
+
+def sentence_on_missing_steps(num_missing_steps: int) -> str:
+    """That steps count as consecutive where so many numbers between the first and the last have no row."""
+    numbers = counted(num_missing_steps, "number")
+    return f"Without a row, between the first and the last step: {numbers}; steps count as consecutive."
