@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gcjax.stragglers import describe
+from gcjax.stragglers.traces.base import trace_of_array
 
 
 @pytest.mark.parametrize("num_workers", [2, 8, 9])
@@ -23,5 +24,8 @@ def test_a_caution_says_how_many_steps_are_needed():
     assert describe(np.ones((3, 1))).caution == ""
 
 
-def test_rows_may_be_workers():
-    assert describe(np.ones((8, 300))).caution.endswith("Transpose the table if its rows are workers.")
+def test_rows_may_be_workers_where_no_row_says_whose_it_is():
+    trace = trace_of_array(np.ones((8, 300)))
+    assert describe(trace).caution.endswith("Transpose the table if its rows are workers.")
+    trace = trace._replace(reading=trace.reading._replace(layout="named columns"))
+    assert describe(trace).caution.endswith("; 15 are needed.")

@@ -147,7 +147,7 @@ def describe(trace: Trace | np.ndarray) -> Description:
             step_levels,
             times.steps,
         ),
-        caution=words.caution(*times.seconds.shape),
+        caution=words.caution(len(times.steps), len(trace.workers), trace.reading.layout),
         verdict=trace_verdict,
         statistics=statistics(times),
         slowdown=trace_slowdown,

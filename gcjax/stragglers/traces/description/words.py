@@ -22,6 +22,8 @@ _PEAK_RATIO = 1.5
 """A level so many times that of the whole spell is named, too."""
 _MAIN_SHARE = 0.5
 """A worker is named that causes so much of what passing delays cost."""
+_UNNAMED = "array", "NumPy", "column a worker"
+"""Layouts in which no row says whose time it has."""
 _SEVERITIES = {"ok": "OK", "warning": "Warning", "critical": "Critical"}
 
 
@@ -65,13 +67,18 @@ def sentence(
     return f"{_SEVERITIES[verdict.severity]}: {clause}{slow_steps_sentence}{failed_sentence}"
 
 
-def caution(num_steps: int, num_workers: int) -> str:
-    """That there are too few steps to name a slow worker, if so; else empty, as it is for one worker."""
+def caution(num_steps: int, num_workers: int, layout: str) -> str:
+    """That there are too few steps to name a slow worker, if so; else empty, as it is for one worker.
+
+    In some layouts of a file nothing but the shape tells steps from workers.
+    """
     steps_needed = least_steps(num_workers)
     if num_workers == 1 or num_steps >= steps_needed:
         return ""
     too_few = "1 step is too few" if num_steps == 1 else f"{num_steps} steps are too few"
-    transpose = " Transpose the table if its rows are workers." if num_steps < num_workers else ""
+    transpose = (
+        " Transpose the table if its rows are workers." if num_steps < num_workers and layout in _UNNAMED else ""
+    )
     return (
         f"{too_few} to tell from chance which of {num_workers:,} workers is slow; {steps_needed} are needed.{transpose}"
     )
