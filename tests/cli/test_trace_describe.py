@@ -107,7 +107,8 @@ def test_columns_and_their_unit_are_said(here, job):
 
 
 def test_a_heat_map_is_drawn(here, tmp_path):
-    status, _, _ = here("job.csv", "--heat-map", "map.png")
+    status, out, _ = here("job.csv", "--heat-map", "map.png")
+    assert out.endswith("\nFigure written to map.png\n")
     assert status == 0 and (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     status, _, err = here("job.csv", "--heat-map", "map.xyz")
     assert status == 2 and err == "gcjax: --heat-map must end in .png, .pdf or .svg; got map.xyz.\n"

@@ -38,7 +38,7 @@ def test_the_verdict_comes_first_and_the_best_model_last(trace, capsys, tmp_path
     assert "Fitted to the first 140 steps, ranked on the 60 after them." in out
     assert all(fit.name in out for fit in (*fits.duration_fits, *fits.pattern_fits, *fits.fits_without_likelihood))
     assert "failed_count is not fitted: nobody failed." in out and "measured" in out
-    assert out.strip().endswith(fits.best.gin)
+    assert out.endswith(f"{fits.best.gin}\nConfig written to {tmp_path / 'fit.gin'}\n")
     assert (tmp_path / "fit.gin").read_text() == fits.gin
     assert fits.gin.splitlines()[2] == "# 0, 1, 2"
 
