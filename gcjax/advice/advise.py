@@ -115,6 +115,8 @@ def advise(
         | dict(zip(_BASELINE_NAMES, (baseline.bsp[1:], baseline.median[1:]), strict=True)),
         cost_of_halves=evaluation.cost_of_halves(seconds),
         departures=departures(trace.compute, trace.steps, trace.workers),
+        num_missing_steps=trace.reading.num_missing_steps,
+        has_communication=trace.communication is not None,
     )
     if study is not None:
         advice = with_seconds_to_target(advice, seconds, study, progress.portion(_SIMULATED_FRACTION, 1))

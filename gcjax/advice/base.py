@@ -122,6 +122,8 @@ class Advice(NamedTuple):
       cost_of_halves: the share of BSP's time that stragglers cost in the first half of the steps, and in the second.
       target: what was trained to, in words; empty where no task was given.
       departures: (name of the worker, number of the first step) for each without a time from there on to the end.
+      num_missing_steps: numbers between the first and the last step that no row has; steps count as consecutive.
+      has_communication: whether the trace has times of communicating, which count nowhere.
     """
 
     verdict: str
@@ -141,6 +143,8 @@ class Advice(NamedTuple):
     cost_of_halves: tuple[float, float]
     target: str = ""
     departures: tuple[tuple[str, int], ...] = ()
+    num_missing_steps: int = 0
+    has_communication: bool = False
 
     def __str__(self) -> str:
         """The verdict and the table, as Markdown."""

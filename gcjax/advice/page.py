@@ -1,12 +1,14 @@
 """An advice as a table, for the terminal and for Markdown, and as what `--json` prints."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from gcjax import tables
 from gcjax.advice import targets
 from gcjax.advice.base import CLASSES, Advice, Estimate, SchemeAdvice
 from gcjax.advice.verdicts import percent_text, share_text
-from gcjax.stragglers.traces import departures
+from gcjax.stragglers.traces import base, departures
+from gcjax.wording import counted
 
 HEADS = ("Scheme", "Gradient", "Won back", "s a step", "Regret", "Waiting", "Staleness", "Wasted", "Sent")
 HEAD_OF_TIME_TO_TARGET = "Target after (s)"
@@ -58,24 +60,18 @@ def notes(advice: Advice) -> list[str]:
     """What the columns mean, and what was assumed; last, one for each scheme, what is left out."""
     classes = [name for name in CLASSES if any(row.exactness == name for row in advice.schemes)]
     time_unit = "medians" if advice.is_relative else "seconds"  # relative: times are known up to a factor only
-    filled_sentence = (
-        f" {advice.num_filled} cells were not measured, and count as the worker's last one."
-        if advice.num_filled
-        else ""
-    )
-    if advice.departures:
-        sentence = departures.sentence_on(advice.departures)
-        filled_sentence += f" {sentence[0].upper()}{sentence[1:]}"
+    messages = "Messages are free."
+    if advice.has_communication:
+        messages = "Messages are free: times of communicating, which the trace has, count nowhere."
     message_unit = "gradients" if advice.gradient_bytes is None else "bytes"
     first_cost, second_cost = advice.cost_of_halves
     return [
-        f"{advice.num_steps} steps of {advice.num_workers} workers, {advice.num_bootstraps} bootstraps of blocks of "
-        f"{advice.block_steps} steps.{filled_sentence}",
+        " ".join(_sentences_on_steps(advice)),
         "In brackets: what 90 % of other stretches of as many steps would give if the job went on as in this trace, "
         "paired between schemes. What the trace has not seen is not in them: a rarer event, or a change of level. "
         f"Stragglers cost {percent_text(first_cost)} % in its first half, {percent_text(second_cost)} % in its second.",
         "A step is the use of as many examples as BSP uses in one; a chunk of a code with N chunks takes W/N of a "
-        "measured step, and a worker pays for all that it holds. Messages are free.",
+        f"measured step, and a worker pays for all that it holds. {messages}",
         f"Won back: of what stragglers cost BSP. s a step: {time_unit} per step. Regret: more time than the best. "
         f"Staleness: in commits, mean (largest). Wasted: computed and in no step, or twice. "
         f"Sent: {message_unit} per worker and step.",
@@ -83,6 +79,21 @@ def notes(advice: Advice) -> list[str]:
         *targets.notes(advice),
         *(f"Left out: {name}: {reason}" for name, reason in advice.left_out.items()),
     ]
+
+
+def _sentences_on_steps(advice: Advice) -> Iterator[str]:
+    """How many steps there are and how they are drawn, and what counts for those that are not there."""
+    yield (
+        f"{advice.num_steps:,} steps of {advice.num_workers} workers, {advice.num_bootstraps} bootstraps of blocks of "
+        f"{advice.block_steps} steps."
+    )
+    if advice.num_filled:
+        yield f"Without a measurement, and counted as the worker's last one: {counted(advice.num_filled, 'cell')}."
+    if advice.departures:
+        sentence = departures.sentence_on(advice.departures)
+        yield f"{sentence[0].upper()}{sentence[1:]}"
+    if advice.num_missing_steps:
+        yield base.sentence_on_missing_steps(advice.num_missing_steps)
 
 
 def markdown(advice: Advice) -> str:
@@ -102,6 +113,8 @@ def advice_json(advice: Advice) -> dict[str, Any]:
         "steps": advice.num_steps,
         "workers": advice.num_workers,
         "filled": advice.num_filled,
+        "missing_steps": advice.num_missing_steps,
+        "has_communication": advice.has_communication,
         "departures": [{"worker": worker, "step": step} for worker, step in advice.departures],
         "relative": advice.is_relative,
         "block_steps": advice.block_steps,

@@ -19,7 +19,8 @@ def verdict(advice: Advice) -> str:
 
     If schemes were trained, which of these reached the target first.
     """
-    cost = f"cost {share_text(advice.cost)} of BSP's time"
+    whole = "BSP's time of computing" if advice.has_communication else "BSP's time"
+    cost = f"cost {share_text(advice.cost)} of {whole}"
     if advice.cost.high < LEAST_COST:
         sentences = [f"Nothing to win back: stragglers {cost}, less than {LEAST_COST:.0%}."]
     elif advice.cost.low < LEAST_COST:

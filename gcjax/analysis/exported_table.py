@@ -1,10 +1,11 @@
-"""The main table of a comparison or sweep for other programs: as numbers in CSV, and as a table in LaTeX.
+"""The main table of a comparison or sweep for other programs, in CSV and LaTeX; and all of its evaluations in CSV.
 
 A comparison is a sweep over nothing (`gcjax.analysis.sweeps.of_comparison`).
 """
 
 import io
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,41 @@ def csv(sweep: Sweep, *, against: str | None = None) -> str:
     Raises:
       ValueError: if a combination has no scheme `against`.
     """
+    return _csv_text([columns(sweep, against=against)])
+
+
+def curves(sweep: Sweep) -> str:
+    """The curves of all seeds of all schemes as CSV: a line for each evaluation, as in `metrics.parquet`.
+
+    The values of a sweep's parameters stand first, with "(parameter)" behind a name that another column has, too.
+    """
+    parameters = sweeps.parameter_columns(sweep)
+    tables = []
+    for index, combination in enumerate(sweep.combinations):
+        metrics = combination.results.metrics
+        values = {
+            name: np.repeat(column[index : index + 1], metrics["time"].size) for name, column in parameters.items()
+        }
+        tables.append(_with_parameters(values, metrics))
+    return _csv_text(tables)
+
+
+def _csv_text(tables: Sequence[Columns]) -> str:
+    """Tables as one in CSV; what is not a number, or a column that a table has not, is an empty cell."""
     import pyarrow as pa
     from pyarrow.csv import write_csv
 
-    # Not a number is a missing one, and its cell empty.
-    arrays = {name: pa.array(column, from_pandas=True) for name, column in columns(sweep, against=against).items()}
+    arrow_tables = [
+        pa.table({name: pa.array(column, from_pandas=True) for name, column in table.items()}) for table in tables
+    ]
     output = io.BytesIO()
-    write_csv(pa.table(arrays), output)
+    write_csv(pa.concat_tables(arrow_tables, promote_options="permissive"), output)
     return output.getvalue().decode()
+
+
+def _with_parameters(values: Columns, numbers: Columns) -> Columns:
+    """Columns of parameters, and then those of numbers, whose names stay."""
+    return {f"{name} (parameter)" if name in numbers else name: column for name, column in values.items()} | numbers
 
 
 def columns(sweep: Sweep, *, against: str | None = None) -> Columns:
@@ -58,11 +86,8 @@ def columns(sweep: Sweep, *, against: str | None = None) -> Columns:
     numbers = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     index_of_combination = {combination.folder: index for index, combination in enumerate(sweep.combinations)}
     indices = [index_of_combination[entry.combination.folder] for entry in entries]
-    values = {
-        f"{name} (parameter)" if name in numbers else name: column[indices]
-        for name, column in sweeps.parameter_columns(sweep).items()
-    }
-    return values | numbers
+    values = {name: column[indices] for name, column in sweeps.parameter_columns(sweep).items()}
+    return _with_parameters(values, numbers)
 
 
 def latex(sweep: Sweep, *, against: str | None = None) -> str:

@@ -188,8 +188,9 @@ def load(path: str | Path) -> Results:
     folder = Path(path)
     missing_files = [name for name in (METRICS_FILE, TIMELINE_FILE, seal.RUN_JSON) if not (folder / name).is_file()]
     if missing_files:
-        run_folders = sorted(str(file.parent) for file in Path("runs").glob(f"*/{METRICS_FILE}"))
-        hint = f" Runs here: {', '.join(run_folders)}." if run_folders else ""
+        run_jsons = {file for place in (folder, Path("runs")) for file in place.glob(f"*/{seal.RUN_JSON}")}
+        run_folders = sorted(str(file.parent) for file in run_jsons)
+        hint = f" Runs and sweeps here: {', '.join(run_folders)}." if run_folders else ""
         if (folder / CHECKPOINTS).is_dir():
             hint = " It is of a run or sweep that has not ended: the same command with --resume goes on with it."
         if (folder / SWEEP_FILE).is_file():

@@ -24,7 +24,8 @@ def command(options: argparse.Namespace) -> None:
     """`gcjax report`: rebuilds the summary and the figures of a run or sweep, and prints its table.
 
     Of an experiment that is neither a comparison nor a sweep, the summary is printed as it is. With `--timeline`,
-    `--html`, `--csv` and `--latex` it writes these files, too; a table without a file is all that is on stdout.
+    `--html`, `--csv`, `--latex` and `--curves` it writes these files, too; a table without a file is all that is on
+    stdout.
     """
     from gcjax.analysis import sweeps
     from gcjax.cli import report_files, report_tables

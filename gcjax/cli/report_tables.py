@@ -1,9 +1,10 @@
-"""The main table that `gcjax report` writes as CSV or LaTeX if it is asked to, to a file or to stdout."""
+"""The tables that `gcjax report` writes as CSV or LaTeX if it is asked to, to a file or to stdout."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,11 @@ from gcjax.cli import report_files
 if TYPE_CHECKING:
     from gcjax.analysis import Results, Sweep
 
-_FORMATS = {"csv": "numbers, with units in the names of the columns", "latex": "a table with rules of booktabs"}
+_TABLES = {
+    "csv": "the main table of a comparison or sweep: numbers, with units in the names of the columns",
+    "latex": "the main table of a comparison or sweep: in LaTeX, with rules of booktabs",
+    "curves": "all evaluations of a comparison or sweep as CSV: the metrics of each seed over time",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,36 +26,35 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--against", metavar="SCHEME",
         help="the scheme that the differences seed by seed are from (default: the best one); also prints them",
     )  # fmt: skip
-    for name, description in _FORMATS.items():
+    for name, description in _TABLES.items():
         parser.add_argument(
             f"--{name}", metavar="FILE", nargs="?", const="",
-            help=f"write the main table of a comparison or sweep: {description}; new or empty (default: to stdout, "
-            "and all else to stderr)",
+            help=f"write {description}; new or empty (default: to stdout, and all else to stderr)",
         )  # fmt: skip
 
 
 def is_on_stdout(options: argparse.Namespace) -> bool:
     """Whether a table is to be the only thing on stdout."""
-    return any(getattr(options, name) == "" for name in _FORMATS)
+    return any(getattr(options, name) == "" for name in _TABLES)
 
 
 def check(options: argparse.Namespace) -> None:
     """Raises a `ValueError` if two things are to be alone on stdout, or a file would be lost."""
-    on_stdout = [f"--{name}" for name in _FORMATS if getattr(options, name) == ""]
+    on_stdout = [f"--{name}" for name in _TABLES if getattr(options, name) == ""]
     on_stdout += ["--json"] if options.json else []
     if len(on_stdout) > 1:
         raise ValueError(f"only one of them can be on stdout; got {' and '.join(on_stdout)}. Name a file, as in "
-                         f"{on_stdout[0]} table.{'csv' if on_stdout[0] == '--csv' else 'tex'}.")  # fmt: skip
-    file_of_format = {name: getattr(options, name) for name in _FORMATS if getattr(options, name)}
-    files = list(file_of_format.values())
+                         f"{on_stdout[0]} table.{'tex' if on_stdout[0] == '--latex' else 'csv'}.")  # fmt: skip
+    file_of_table = {name: getattr(options, name) for name in _TABLES if getattr(options, name)}
+    files = list(file_of_table.values())
     if len({Path(file).resolve() for file in files}) < len(files):
         raise ValueError(f"each table must have a file of its own; got {files[0]} for all. Choose another name.")
-    for name, file in file_of_format.items():
+    for name, file in file_of_table.items():
         report_files.check_new_file(f"--{name}", file, options.folder)
 
 
 def texts(options: argparse.Namespace, content: Results | Sweep | None) -> dict[str, str]:
-    """Format -> the table of a comparison or sweep in it, of those that are asked for.
+    """Option -> the table of a comparison or sweep as text, of those that are asked for.
 
     Raises:
       ValueError: if there is no scheme `options.against`, or schemes are asked for of another experiment (None).
@@ -61,14 +65,18 @@ def texts(options: argparse.Namespace, content: Results | Sweep | None) -> dict[
     from gcjax.analysis import exported_table, sweeps
 
     sweep = content if isinstance(content, sweeps.Sweep) else sweeps.of_comparison(content)
-    write_as = {"csv": exported_table.csv, "latex": exported_table.latex}
-    wanted = [name for name in _FORMATS if getattr(options, name) is not None]
-    return {name: write_as[name](sweep, against=options.against) for name in wanted}
+    make_text: dict[str, Callable[[Sweep], str]] = {
+        "csv": partial(exported_table.csv, against=options.against),
+        "latex": partial(exported_table.latex, against=options.against),
+        "curves": exported_table.curves,
+    }
+    wanted = [name for name in _TABLES if getattr(options, name) is not None]
+    return {name: make_text[name](sweep) for name in wanted}
 
 
 def _check_asks_for_no_schemes(options: argparse.Namespace) -> None:
     """Raises a `ValueError` if something is asked for that the folder of another experiment has not."""
-    for name in ("against", *_FORMATS):
+    for name in ("against", *_TABLES):
         if getattr(options, name) is not None:
             raise ValueError(
                 f"--{name} is for comparisons and sweeps; got the folder {options.folder}, which is neither, or a "
@@ -76,11 +84,11 @@ def _check_asks_for_no_schemes(options: argparse.Namespace) -> None:
             )
 
 
-def write(options: argparse.Namespace, text_of_format: Mapping[str, str]) -> None:
+def write(options: argparse.Namespace, text_of_table: Mapping[str, str]) -> None:
     """Writes the tables for which a file is named."""
     from gcjax import files, progress
 
-    for name, text in text_of_format.items():
+    for name, text in text_of_table.items():
         file = getattr(options, name)
         if file:
             with files.os_errors_as_value_error("The file must be one", file, "Choose another one."):
@@ -88,8 +96,8 @@ def write(options: argparse.Namespace, text_of_format: Mapping[str, str]) -> Non
             progress.console().print(f"Table written to {file}", markup=False, highlight=False)
 
 
-def print_on_stdout(options: argparse.Namespace, text_of_format: Mapping[str, str]) -> None:
+def print_on_stdout(options: argparse.Namespace, text_of_table: Mapping[str, str]) -> None:
     """Prints the table for which no file is named."""
-    for name, text in text_of_format.items():
+    for name, text in text_of_table.items():
         if getattr(options, name) == "":
             print(text, end="")

@@ -88,7 +88,13 @@ def _resume_command(options: argparse.Namespace, out: Path) -> str:
         value_text = f"{value:g}" if isinstance(value, float) else str(value)
         is_switch = value is True
         words += ["--" + option.replace("_", "-"), *([] if is_switch else [value_text])]
-    return shlex.join([*words, "--resume", "--out", str(out)])
+    return shlex.join([*words, *given_flags(options), "--resume", "--out", str(out)])
+
+
+def given_flags(options: argparse.Namespace) -> list[str]:
+    """The flags that were given to a run or sweep, as words of a command line, for one that goes on."""
+    is_given = {"--no-cache": not options.cache, "--json": options.json, "--traceback": options.traceback}
+    return [flag for flag, given in is_given.items() if given]
 
 
 def _config_and_versions() -> str:

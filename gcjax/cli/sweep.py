@@ -44,5 +44,5 @@ def _advice(options: argparse.Namespace, out: Path) -> str:
     words = ["gcjax", "sweep", options.config]
     words += [word for parameter_and_values in options.over for word in ("--over", parameter_and_values)]
     words += [word for binding in options.bindings for word in ("--set", binding)]
-    resume_command = shlex.join([*words, "--resume", "--out", str(out)])
+    resume_command = shlex.join([*words, *run.given_flags(options), "--resume", "--out", str(out)])
     return f"{lost_work}; combinations that are done are kept; go on with: {resume_command}"

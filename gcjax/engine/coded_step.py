@@ -338,11 +338,22 @@ def check_batch(batch: Any, code: GradientCode, mesh: Mesh, axis: str) -> None:
                 f"code{idle_words}; got {name} of shape {shape}. Make it with gcjax.engine.shard_chunks."
             )
         is_concrete = isinstance(leaf, jax.Array) and not _validate.is_traced(leaf)
-        if is_concrete and num_devices > 1 and leaf.shape[0] == padded_workers:
-            expected_sharding = NamedSharding(mesh, PartitionSpec(axis))
-            if leaf.sharding.shard_shape(leaf.shape)[0] != expected_sharding.shard_shape(leaf.shape)[0]:
-                raise ValueError(
-                    f"the first axis of the batch must be sharded over the mesh axis '{axis}' ({num_devices} devices), "
-                    f"so that each device has its own workers' chunks; {name} has the sharding {leaf.sharding}. Make "
-                    "it with gcjax.engine.shard_chunks, or put it there with jax.device_put."
-                )
+        if is_concrete and not _fits_mesh(leaf, padded_workers, mesh, axis):
+            raise ValueError(
+                f"the first axis of the batch must be sharded over the mesh axis '{axis}' ({num_devices} devices), "
+                f"so that each device has its own workers' chunks; {name} has the sharding {leaf.sharding}. Make "
+                "it with gcjax.engine.shard_chunks, or put it there with jax.device_put."
+            )
+
+
+def _fits_mesh(array: jax.Array, padded_workers: int, mesh: Mesh, axis: str) -> bool:
+    """Whether an array [W, ...] is not bound to other devices, and one of all padded workers lies sharded as it must.
+
+    With fewer workers it cannot be sharded evenly: it is padded and sharded when it is used.
+    """
+    if array.committed and array.sharding.device_set != set(mesh.devices.flat):
+        return False
+    if mesh.shape[axis] == 1 or array.shape[0] != padded_workers:
+        return True
+    expected_sharding = NamedSharding(mesh, PartitionSpec(axis))
+    return array.sharding.shard_shape(array.shape)[0] == expected_sharding.shard_shape(array.shape)[0]

@@ -455,7 +455,10 @@ def test_gaps_count_as_the_last_measured_step_and_are_counted():
     seconds[3:9, 0] = np.nan
     advice = advise(seconds, schemes={})
     assert advice.num_filled == 6 and advice.bsp_seconds.value == pytest.approx(SLOW)
-    assert "6 cells were not measured" in str(advice) and advice.departures == ()
+    assert (
+        "Without a measurement, and counted as the worker's last one: 6 cells." in str(advice)
+        and advice.departures == ()
+    )
     seconds[-5:, 2] = np.nan
     advice = advise(seconds, schemes={})
     first_step = len(seconds) - 5
@@ -596,3 +599,18 @@ def test_short_blocks_begin_as_in_the_midst_of_a_run_where_older_work_goes_on():
     (estimate,) = (row.seconds for row in advice.schemes if row.scheme.name == "Rennala")
     assert estimate.low < seconds_per_commit < estimate.high
     assert abs(estimate.value / seconds_per_commit - 1) < 0.04  # blocks in which all begin together have 8 % less
+
+
+def test_what_of_a_trace_is_not_in_the_advice_is_said(slow_worker_advice):
+    seconds = one_slow_worker()
+    trace = gcjax.stragglers.traces.base.trace_of_array(seconds, communication=seconds)
+    trace = trace._replace(reading=trace.reading._replace(num_missing_steps=576))
+    advice = advise(trace, schemes={"asp": protocols.asp()})
+    assert advice.verdict.startswith("Stragglers cost 33 % [33, 33] of BSP's time of computing.")
+    notes = " ".join(page.notes(advice))
+    assert "Without a row, between the first and the last step: 576 numbers; steps count as consecutive." in notes
+    assert "Messages are free: times of communicating, which the trace has, count nowhere." in notes
+    numbers = page.advice_json(advice)
+    assert (numbers["missing_steps"], numbers["has_communication"]) == (576, True)
+    notes = " ".join(page.notes(slow_worker_advice))
+    assert "Messages are free." in notes and "consecutive" not in notes

@@ -72,6 +72,26 @@ def test_a_parameter_with_the_name_of_another_column_stays_one():
     assert (table["seeds (parameter)"].tolist(), table["seeds"].tolist()) == ([1] * 3, [S] * 3)
 
 
+def test_curves_have_all_evaluations_of_all_combinations():
+    found = sweep(combination("1", "x"), combination("2", "x"))._replace(parameters=("time",))
+    table = pyarrow.csv.read_csv(io.BytesIO(exported_table.curves(found).encode()))
+    metrics = found.combinations[0].results.metrics
+    num_rows = len(metrics["time"])
+    assert table.column_names == ["time (parameter)", *metrics]
+    assert table["time (parameter)"].to_pylist() == [1] * num_rows + [2] * num_rows
+    assert table["scheme"].to_pylist() == 2 * metrics["scheme"].tolist()
+    np.testing.assert_array_equal(table["train_loss"], np.tile(metrics["train_loss"], 2))
+
+
+def test_curves_of_combinations_with_other_metrics():
+    first, second = combination("1", "x"), combination("2", "x")
+    metrics = {name: column for name, column in second.results.metrics.items() if name != "train_loss"}
+    metrics["perplexity"] = np.arange(metrics["time"].size)
+    found = sweep(first, second._replace(results=second.results._replace(metrics=metrics)))
+    table = pyarrow.csv.read_csv(io.BytesIO(exported_table.curves(found).encode()))
+    assert set(table["perplexity"].to_pylist()) == {None, *range(metrics["time"].size)}
+
+
 def test_a_table_in_latex():
     found = sweeps.of_comparison(renamed(results(), "ASP", "A_SP & co"))
     lines = exported_table.latex(found, against="BSP").splitlines()

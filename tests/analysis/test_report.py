@@ -175,6 +175,18 @@ def test_a_folder_without_results(tmp_path):
         analysis.load(tmp_path)
 
 
+def test_the_runs_and_sweeps_beneath_a_wrong_folder_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("runs/a", "runs/a-sweep", "runs/a-sweep/rate=1", "mine/b", "mine/unfinished"):
+        (tmp_path / folder).mkdir(parents=True)
+        if "unfinished" not in folder:
+            (tmp_path / folder / "run.json").touch()
+    with pytest.raises(ValueError, match=r" Runs and sweeps here: mine/b, runs/a, runs/a-sweep\.$"):
+        analysis.load("mine")
+    with pytest.raises(ValueError, match=r" Runs and sweeps here: runs/a, runs/a-sweep\.$"):
+        analysis.load("runs")
+
+
 @pytest.mark.parametrize(
     ("metric", "value", "match"),
     [

@@ -213,11 +213,13 @@ def test_against_what_is_no_scheme(folder, tmp_path, capsys):
     assert "--against is for comparisons and sweeps; got the folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["csv", "latex"])
+@pytest.mark.parametrize("name", ["csv", "latex", "curves"])
 def test_a_table_is_all_that_is_on_stdout_or_in_a_file(folder, tmp_path, capsys, name):
     assert report(folder, f"--{name}", "--against", "ASP") == 0
     output, error = capsys.readouterr()
-    assert output.startswith({"csv": '"scheme","metric",', "latex": r"\begin{tabular}"}[name])
+    assert output.startswith(
+        {"csv": '"scheme","metric",', "latex": r"\begin{tabular}", "curves": '"scheme","seed",'}[name]
+    )
     assert "Later than ASP" in error and "Later than ASP" not in output
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert report(folder, f"--{name}", tmp_path / "table", "--against", "ASP") == 0

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from gcjax import cli, locks, saved_progress
-from gcjax.cli import run_folders
+from gcjax.cli import run_folders, sweep
 from gcjax.cli.parser import parser
 from gcjax.cli.run import _advice
 from tests.cli.test_main import CONFIG
@@ -112,6 +112,18 @@ def test_what_was_interrupted_says_how_to_go_on(here):
     assert words[True, True] == f"; go on with: {command}"
     assert words[False, True] == f"; there is no checkpoint yet, so start it again with: {command}"
     assert words[False, False] == f"; there is no checkpoint to resume, so empty {out} and start it again"
+
+
+@pytest.mark.parametrize("flags", [[], ["--no-cache", "--json"], ["--traceback"]])
+def test_what_goes_on_has_the_flags_of_what_was_interrupted(here, flags):
+    run_options = parser().parse_args(["run", "a.gin", *flags])
+    run_advice = _advice(run_options, here / "out", is_complete=False, is_resumable=True, can_begin_again=True)
+    sweep_options = parser().parse_args(["sweep", "a.gin", "--over", "ssp.staleness=1,2", *flags])
+    given = "".join(f"{flag} " for flag in flags)
+    assert run_advice.endswith(f"gcjax run a.gin {given}--resume --out {here / 'out'}")
+    assert sweep._advice(sweep_options, here / "out").endswith(
+        f" ssp.staleness=1,2 {given}--resume --out {here / 'out'}"
+    )
 
 
 def test_a_finished_one_is_not_resumed(here, holding):

@@ -61,7 +61,7 @@ def test_the_schemes_of_a_config_are_compared(job, capsys):
     assert "Stragglers cost 50 % [50, 50] of BSP's time." in printed
     assert "none waits 86 % [86, 86] (stale)" in printed and "needs your task with a target" in printed
     assert "Nothing was trained: the study of schemes.gin has no target." in printed and "study.target = ..." in printed
-    assert "32 steps of 4 workers, 20 bootstraps of blocks of 8 steps" in printed and "100 B" in printed
+    assert "\n\n32 steps of 4 workers, 20 bootstraps of blocks of 8 steps" in printed and "100 B" in printed
 
 
 @pytest.mark.parametrize("name", ["SSP [s=3]", "SSP [/x]"])
@@ -102,9 +102,13 @@ def test_with_a_target_its_task_is_trained_and_json_says_so(job, capsys):
 def test_the_first_line_says_how_long_it_may_take_before_anything_is_computed(job, capsys, monkeypatch):
     monkeypatch.setattr("gcjax.cli.cached_programs.use_cache_folder", lambda: None)
 
-    def check_line(*_, **__):
+    def check_line(*_, progress, **__):
+        assert capsys.readouterr().err == ""  # a trace that is refused is so before
+        progress.update("compiling", 0.0)
         line = "Compiling the schemes whose programs are not kept from before: two to four minutes for all"
         assert capsys.readouterr().err.startswith(line)
+        progress.update("simulating", 0.6)
+        assert "Compiling" not in capsys.readouterr().err
         raise ValueError("that is all")
 
     monkeypatch.setattr(advice, "advise", check_line)
@@ -115,7 +119,8 @@ def test_mistakes_are_said_in_words(job, capsys):
     assert cli.main(["trace", "advise", "nowhere.csv"]) == 2
     assert "nowhere.csv" in capsys.readouterr().err
     assert advise("--config", "schemes.gin", "--block", "0") == 2
-    assert "block_steps must be a whole number between 1 and 8; got 0" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert "block_steps must be a whole number between 1 and 8; got 0" in errors and "Compiling" not in errors
     assert advise("--config", "schemes.gin", "--set", "study.target = 0.001", "--set", "study.num_workers = 5") == 2
     assert "workers of the trace, 4; got 5" in capsys.readouterr().err
 

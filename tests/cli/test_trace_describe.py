@@ -107,7 +107,8 @@ def test_columns_and_their_unit_are_said(here, job):
 
 
 def test_a_heat_map_is_drawn(here, tmp_path):
-    status, _, _ = here("job.csv", "--heat-map", "map.png")
+    status, out, _ = here("job.csv", "--heat-map", "map.png")
+    assert out.endswith("\nFigure written to map.png\n")
     assert status == 0 and (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     status, _, err = here("job.csv", "--heat-map", "map.xyz")
     assert status == 2 and err == "gcjax: --heat-map must end in .png, .pdf or .svg; got map.xyz.\n"
@@ -176,11 +177,53 @@ def test_a_table_of_other_names_is_told_the_option(here):
 
 
 def test_what_is_not_known_is_a_dash(here):
-    stragglers.write_trace("zeros.csv", np.zeros((20, 3)))
+    seconds = np.zeros((20, 3))
+    seconds[3, 0] = 1.0
+    stragglers.write_trace("zeros.csv", seconds)
     status, out, _ = here("zeros.csv")
-    assert status == 0 and "the step's median: 95 %, 99 %, largest │ -, -, -\n" in out and "nan" not in out
+    tails = next(line for line in out.splitlines() if "the step's median: 95 %, 99 %, largest" in line)
+    assert status == 0 and tails.split("│")[1].strip() == "-, -, -" and "nan" not in out
 
 
 def test_a_figure_that_cannot_be_written(here):
     status, _, err = here("job.csv", "--heat-map", "nowhere/h.png")
     assert status == 2 and err.startswith("gcjax: --heat-map must be a file in a folder that exists;")
+
+
+def test_a_warm_up_is_left_out(here, job):
+    job[:10] *= 50
+    stragglers.write_trace("job.csv", job)
+    status, out, _ = here("job.csv", "--steps", "10:50", "--json")
+    result = json.loads(out)
+    assert (status, result["first_step"], result["last_step"], result["num_steps"]) == (0, 10, 49, 40)
+    assert result["verdict"]["kind"] == "nobody" and result["statistics"]["median"] == 1.0
+    status, out, err = here("job.csv", "--steps", "100:")
+    assert (status, out) == (2, "") and "the trace has no steps 100: (" in err and "its steps are 0 to 99." in err
+
+
+@pytest.mark.parametrize("text", ["100", "1:2:3", "-5:", "a:b"])
+def test_steps_that_are_no_slice_are_refused(here, capsys, text):
+    with pytest.raises(SystemExit) as ended:
+        here("job.csv", f"--steps={text}")
+    assert (
+        ended.value.code == 2
+        and f"must be like 100:2000, where one of the numbers may be left out; got '{text}'"
+        in (capsys.readouterr().err)
+    )
+
+
+def test_a_table_of_zeros_is_refused(here):
+    stragglers.write_trace("zeros.csv", np.zeros((20, 3)))
+    status, out, err = here("zeros.csv")
+    assert (status, out) == (2, "") and "must have a time above 0 s; all times are 0 s." in err
+
+
+def test_too_few_steps_for_a_verdict_come_with_a_caution(here, job):
+    np.save("short.npy", job[-3:])
+    lines = here("short.npy")[1].splitlines()
+    assert lines[1] == (
+        "Caution: 3 steps are too few to tell from chance which of 5 workers is slow; 9 are needed. Transpose the "
+        "table if its rows are workers."
+    )
+    assert json.loads(here("short.npy", "--json")[1])["caution"] == lines[1].removeprefix("Caution: ")
+    assert "Caution" not in here("job.csv")[1] and json.loads(here("job.csv", "--json")[1])["caution"] == ""

@@ -38,7 +38,7 @@ def test_the_verdict_comes_first_and_the_best_model_last(trace, capsys, tmp_path
     assert "Fitted to the first 140 steps, ranked on the 60 after them." in out
     assert all(fit.name in out for fit in (*fits.duration_fits, *fits.pattern_fits, *fits.fits_without_likelihood))
     assert "failed_count is not fitted: nobody failed." in out and "measured" in out
-    assert out.strip().endswith(fits.best.gin)
+    assert out.endswith(f"{fits.best.gin}\nConfig written to {tmp_path / 'fit.gin'}\n")
     assert (tmp_path / "fit.gin").read_text() == fits.gin
     assert fits.gin.splitlines()[2] == "# 0, 1, 2"
 
@@ -123,3 +123,14 @@ def test_times_that_no_simulation_can_have_are_refused(tmp_path, capsys):
     stragglers.write_trace(tmp_path / "t.csv", np.full((40, 2), 1e300))
     status, _, err = fitted(capsys, tmp_path / "t.csv")
     assert status == 2 and "or 1e-12 to 1e+12 s" in err and "got 1e+300 to 1e+300 s" in err
+
+
+def test_steps_that_have_no_row_are_said():
+    trace = stragglers.traces.base.trace_of_array(np.random.default_rng(0).exponential(size=(40, 3)))
+    trace = trace._replace(reading=trace.reading._replace(num_missing_steps=1))
+    fits = stragglers.fit(trace, num_simulated_models=0)
+    texts = [str(part) for part in fit_tables.printed_parts(fits)]
+    assert "Without a row, between the first and the last step: 1 number; steps count as consecutive." in texts
+    assert fit_json.fits_json(fits)["missing_steps"] == 1
+    texts = [str(part) for part in fit_tables.printed_parts(fits._replace(num_missing_steps=0))]
+    assert not any("consecutive" in text for text in texts)

@@ -364,6 +364,9 @@ def test_bad_input():
     alone = jax.tree.map(lambda x: jax.device_put(np.asarray(x), jax.devices()[0]), batch)
     with pytest.raises(ValueError, match="must be sharded over the mesh axis 'workers'"):
         step(params(), alone, code.assignment.loads)
+    step_of_three = engine.coded_value_and_grad(each, code, mesh(3))  # which do not divide 16 workers
+    with pytest.raises(ValueError, match="must be sharded over the mesh axis 'workers'"):
+        step_of_three(params(), alone, code.assignment.loads)
     with pytest.raises(ValueError, match=r"progress must be int\[16\].*another assignment"):
         step(params(), batch, jnp.full(8, 2))
     with pytest.raises(ValueError, match="between 0 and the worker's load; got 4"):

@@ -212,8 +212,10 @@ def test_names_of_digits_are_kept_apart(read):
 def test_workers_are_in_the_order_of_their_numbers_and_names(read):
     trace = read(named([(10, 0, 1.0), (9, 0, 2.0), (-1, 0, 3.0)]), columns=COLUMNS)
     assert trace.workers == ("-1", "9", "10") and trace.compute.tolist() == [[3.0, 2.0, 1.0]]
-    trace = read(named([("w10", 0, 1.0), ("w9", 0, 2.0)]), columns=COLUMNS)
-    assert trace.workers == ("w10", "w9") and trace.compute.tolist() == [[1.0, 2.0]]
+    trace = read(named([("w10", 0, 1.0), ("w9", 0, 2.0), ("v11", 0, 3.0), ("w", 0, 4.0)]), columns=COLUMNS)
+    assert trace.workers == ("v11", "w", "w9", "w10") and trace.compute.tolist() == [[3.0, 4.0, 2.0, 1.0]]
+    trace = read(named([("10.0.0.10", 0, 1.0), ("10.0.0.9", 0, 2.0), ("9" * 5000, 0, 3.0)]), columns=COLUMNS)
+    assert trace.workers == ("10.0.0.9", "10.0.0.10", "9" * 5000)
     large = pa.array([2**64 - 1, 9, 2**63], pa.uint64())
     trace = read({"host": large, "iteration": [0, 0, 0], "seconds": [1.0, 2.0, 3.0]}, columns=COLUMNS)
     assert trace.workers == ("9", str(2**63), str(2**64 - 1)) and trace.compute.tolist() == [[2.0, 3.0, 1.0]]
@@ -379,3 +381,7 @@ def test_files_by_what_they_are(tmp_path):
     np.savez(tmp_path / "trace.npz", a=np.ones((2, 2)))
     with pytest.raises(ValueError, match="is an Arrow or a zip file"):
         stragglers.read_trace(tmp_path / "trace.npz")
+    for name, data in {"trace.parquet": b"\x00\x01,\n1", "trace.NPY": b"\x93NUMP"}.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ValueError, match=rf"{name}: it does not begin as a \.{name[6:]} file does; it is damaged"):
+            stragglers.read_trace(tmp_path / name)

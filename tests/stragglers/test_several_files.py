@@ -25,10 +25,10 @@ def write(folder, **tables):
 def test_a_file_of_each_worker_is_named_after_it(tmp_path):
     files = write(tmp_path, host10=["0 1000", "1 1100"], host9=["1 900", "3 950"])
     trace = stragglers.read_trace(files, columns=COLUMNS, scale=1e-3)
-    assert trace.workers == ("host10", "host9") and trace.steps.tolist() == [0, 1, 3]
-    assert_array_equal(trace.compute, 1e-3 * np.array([[1000, NAN], [1100, 900], [NAN, 950]]))
+    assert trace.workers == ("host9", "host10") and trace.steps.tolist() == [0, 1, 3]
+    assert_array_equal(trace.compute, 1e-3 * np.array([[NAN, 1000], [900, 1100], [950, NAN]]))
     assert trace.communication is None and not trace.is_relative
-    assert trace.reading == stragglers.Reading("named columns", 4, 0, 0, 1, (1,), (0,))
+    assert trace.reading == stragglers.Reading("named columns", 4, 0, 0, 1, (0,), (1,))
 
 
 def test_it_is_the_trace_of_one_file_with_a_column_for_the_worker(tmp_path):

@@ -11,6 +11,7 @@ from gcjax.cli import out_files
 from gcjax.cli.trace import trace_file
 
 if TYPE_CHECKING:
+    from gcjax.progress import Progress
     from gcjax.protocols import Protocol
     from gcjax.study import Study
 
@@ -61,7 +62,7 @@ def command(options: argparse.Namespace) -> None:
     if options.cache:
         cached_programs.use_cache_folder()
     schemes, study, why_not_trained = (None, None, "") if options.config is None else _schemes_and_study(options)
-    print(_time_sentence(are_programs_kept=options.cache, is_trained=study is not None), file=sys.stderr, flush=True)
+    first_line = _time_sentence(are_programs_kept=options.cache, is_trained=study is not None)
     with bar() as progress:
         advice = advise(
             trace,
@@ -71,7 +72,7 @@ def command(options: argparse.Namespace) -> None:
             block_steps=options.block,
             gradient_bytes=options.bytes,
             seed=options.seed,
-            progress=progress,
+            progress=_with_first_line(progress, first_line),
         )
     console().print(advice.verdict, markup=False)  # names of schemes may have brackets
     rows, notes = page.table_rows(advice), page.notes(advice)
@@ -80,7 +81,7 @@ def command(options: argparse.Namespace) -> None:
         rows, notes = rows[: options.top], notes[: len(notes) - len(advice.left_out)]
         left_out = counted(len(advice.left_out), "scheme")
         notes.append(f"Not shown: {counted(num_slower, 'slower scheme')}; why {left_out} cannot be compared.")
-    console().print(tables.RichTable("", page.heads(advice), rows, left_heads=("Gradient",)))
+    console().print("", tables.RichTable("", page.heads(advice), rows, left_heads=("Gradient",)), "", sep="\n")
     for note in [*notes, *filter(None, [why_not_trained])]:
         console().print(note, markup=False)
     if options.figure is not None:
@@ -100,6 +101,19 @@ def _check(options: argparse.Namespace) -> None:
     if options.figure is not None:
         files.check_figure_ending(options.figure, "--figure")
         out_files.check_new_file("--figure", options.figure)
+
+
+def _with_first_line(progress: Progress, line: str) -> Progress:
+    """The progress, which prints a line on stderr when it is first told something: traces are refused before."""
+    unprinted_lines = [line]
+
+    def update(label: str, fraction: float, detail: str = "") -> None:
+        """Prints the line, unless that is done, and reports on."""
+        while unprinted_lines:
+            print(unprinted_lines.pop(), file=sys.stderr, flush=True)
+        progress.update(label, fraction, detail)
+
+    return progress._replace(update=update)
 
 
 def _time_sentence(*, are_programs_kept: bool, is_trained: bool) -> str:

@@ -41,6 +41,8 @@ def command(options: argparse.Namespace) -> None:
             write_heat_map(trace, options.heat_map)
     if options.json:
         options.result = {"files": options.files, **description_json.whole_description_json(description)}
-        return
-    for part in description_tables.printed_parts(description):
-        console().print(part, highlight=False)
+    else:
+        for part in description_tables.printed_parts(description):
+            console().print(part, highlight=False)
+    if options.heat_map is not None:
+        console().print(f"Figure written to {options.heat_map}", markup=False, highlight=False, soft_wrap=True)

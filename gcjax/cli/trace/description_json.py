@@ -18,6 +18,7 @@ def whole_description_json(description: Description) -> dict[str, Any]:
             "workers": [worker_names[worker] for worker in verdict.workers],
             "other_workers": [worker_names[worker] for worker in verdict.other_workers],
         },
+        "caution": description.caution,
         "first_step": first_step,
         "last_step": last_step,
         "num_steps": description.num_steps,

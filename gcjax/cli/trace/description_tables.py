@@ -18,6 +18,8 @@ _MAX_ROWS = 20
 def printed_parts(description: Description) -> Iterator[Any]:
     """The texts and tables that are printed, one below the other."""
     yield Text(description.sentence, style="bold")
+    if description.caution:
+        yield Text(f"Caution: {description.caution}")
     yield Text("\n" + "\n".join(description.reading_sentences) + "\n")
     yield _statistics_table(description)
     yield Text()

@@ -48,6 +48,8 @@ def command(options: argparse.Namespace) -> None:
             Path(options.out).write_text(fits.gin)
     if options.json:
         options.result = {"files": options.files, **fit_json.fits_json(fits)}
-        return
-    for part in fit_tables.printed_parts(fits):
-        console().print(part, highlight=False, soft_wrap=isinstance(part, Text))  # lines to paste stay whole
+    else:
+        for part in fit_tables.printed_parts(fits):
+            console().print(part, highlight=False, soft_wrap=isinstance(part, Text))  # lines to paste stay whole
+    if options.out is not None:
+        console().print(f"Config written to {options.out}", markup=False, highlight=False, soft_wrap=True)

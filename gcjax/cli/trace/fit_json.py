@@ -14,6 +14,7 @@ def fits_json(fits: Fits) -> dict[str, Any]:
         "steps": {"fitted": fits.num_fitted_steps, "held_out": fits.num_held_out_steps},
         "workers": fits.workers,
         "zeros_left_out": fits.num_zero_times,
+        "missing_steps": fits.num_missing_steps,
         "departures": [{"worker": worker, "step": step} for worker, step in fits.departures],
         "is_relative": fits.is_relative,
         "draws": fits.num_draws,

@@ -6,6 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from gcjax.cli.trace.description_tables import number_text
+from gcjax.stragglers.traces import base
 from gcjax.stragglers.traces.departures import who_has_left
 from gcjax.stragglers.traces.fitting import Fit, Fits
 from gcjax.stragglers.traces.fitting.scores import Score
@@ -23,6 +24,8 @@ def printed_parts(fits: Fits) -> Iterator[Any]:
     yield Text(
         f"\nFitted to the first {fits.num_fitted_steps:,} steps, ranked on the {fits.num_held_out_steps:,} after them."
     )
+    if fits.num_missing_steps:
+        yield Text(base.sentence_on_missing_steps(fits.num_missing_steps))
     if fits.num_zero_times:
         yield Text(f"{fits.num_zero_times:,} times of 0 s are left out.")
     if fits.departures:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,11 +34,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--scale", metavar="SECONDS", type=float, default=1.0,
         help="seconds in a unit of the file's times, e.g. 1e-3 for milliseconds (default: 1)",
     )  # fmt: skip
+    parser.add_argument(
+        "--steps", metavar="FIRST:END", type=_first_and_end,
+        help="only the steps from FIRST on and before END, by their numbers, e.g. 100: to leave out a warm-up",
+    )  # fmt: skip
     internal_errors.add_option(parser)
     json_output.add_option(parser)
 
 
 def trace_of_options(options: argparse.Namespace) -> Trace:
+    """The trace in the files that the options name, of the steps that they name.
+
+    Raises:
+      ValueError: if it cannot be read, or has none of these steps; see `gcjax.stragglers.Trace.between`.
+    """
+    trace = _whole_trace(options)
+    return trace if options.steps is None else trace.between(*options.steps)
+
+
+def _whole_trace(options: argparse.Namespace) -> Trace:
     """The trace in the files that the options name; a folder is one of `gcjax.watch`, and has no columns to name.
 
     Raises:
@@ -62,6 +77,18 @@ def trace_of_options(options: argparse.Namespace) -> Trace:
     with warning_lines.print_warnings():
         path = first_file if len(options.files) == 1 else options.files
         return read_trace(path, columns=options.columns, scale=options.scale)
+
+
+def _first_and_end(text: str) -> tuple[int | None, int | None]:
+    """The numbers FIRST and END of a text `FIRST:END`; None for one that is left out."""
+    numbers = re.fullmatch(r"(\d*):(\d*)", text, re.ASCII)
+    if numbers is None:
+        raise argparse.ArgumentTypeError(
+            f"must be like 100:2000, where one of the numbers may be left out; got {text!r}. Write the number of the "
+            "first step, a colon, and the number of the first step that is left out again"
+        )
+    first, end = (int(number) if number else None for number in numbers.groups())
+    return first, end
 
 
 def _column_of_field(text: str) -> dict[str, str]:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gcjax.wording import counted
+
 MAX_CELLS_PER_ROW = 100
 """At most so many cells of the array for each row of a file: a wrong number must not ask for all of the memory."""
 
@@ -47,7 +49,7 @@ class Trace(NamedTuple):
       communication: float64[T, W] seconds that it communicated and waited for others, or None if that is not known.
       steps: int64[T], the numbers of the steps as recorded, increasing.
       workers: the names of the workers, W of them.
-      is_relative: whether times are only known up to a factor; their median is then 1.
+      is_relative: whether times are only known up to a factor; the median of the whole file is then 1.
       reading: what the reader did.
     """
 
@@ -57,6 +59,44 @@ class Trace(NamedTuple):
     workers: tuple[str, ...]
     is_relative: bool
     reading: Reading
+
+    def between(self, first: int | None = None, end: int | None = None) -> "Trace":
+        """The trace of its steps from one number on, and before another, as a slice has them; None: no limit.
+
+        What `reading` counts of rows stays that of the whole file; gaps and who has joined or left are of these steps.
+
+        Args:
+          first: the number of the first step, as recorded.
+          end: the number of the first step after them.
+
+        Raises:
+          ValueError: if the trace has no such step.
+        """
+        is_between = np.ones(len(self.steps), bool)
+        if first is not None:
+            is_between &= self.steps >= first
+        if end is not None:
+            is_between &= self.steps < end
+        if not is_between.any():
+            wanted = f"{'' if first is None else first}:{'' if end is None else end}"
+            raise ValueError(
+                f"the trace has no steps {wanted} (from the first number on, and before the second); its steps are "
+                f"{self.steps[0]} to {self.steps[-1]}."
+            )
+        compute, steps = self.compute[is_between], self.steps[is_between]
+        reading = _reading(
+            compute,
+            self.reading.layout,
+            num_rows=self.reading.num_rows,
+            num_duplicates=self.reading.num_duplicates,
+            num_missing_steps=int(steps[-1] - steps[0] + 1 - len(steps)),
+        )
+        return self._replace(
+            compute=compute,
+            communication=None if self.communication is None else self.communication[is_between],
+            steps=steps,
+            reading=reading._replace(num_incomplete=self.reading.num_incomplete),
+        )
 
 
 def trace_of_array(compute: Any, communication: Any = None, *, layout: str = "array") -> Trace:
@@ -202,3 +242,9 @@ def check_single_precision(seconds: np.ndarray) -> None:
             f"times to simulate must be 0, or {LEAST_SECONDS:g} to {MOST_SECONDS:g} s, since simulations are in single "
             f"precision; got {times.min():g} to {times.max():g} s. Are they in another unit? Give scale= (--scale)."
         )
+
+
+def sentence_on_missing_steps(num_missing_steps: int) -> str:
+    """That steps count as consecutive where so many numbers between the first and the last have no row."""
+    numbers = counted(num_missing_steps, "number")
+    return f"Without a row, between the first and the last step: {numbers}; steps count as consecutive."

@@ -79,6 +79,8 @@ def read_trace(
 ) -> Trace:
     """Reads measured times; what kind of file it is, is seen from how it begins.
 
+    One whose name ends in .parquet or .npy must begin as such a file does.
+
     Four layouts of a table, CSV or Parquet, are known:
 
     - that of `write_trace`, where workers may be text. With the column `rows` their names and order are those of the
@@ -108,7 +110,8 @@ def read_trace(
       scale: seconds in a unit of the file's times, for example 1e-3 where it has milliseconds.
 
     Returns:
-      Workers in the order of their numbers (or names), if the file is none of `write_trace`; steps in that of theirs.
+      Workers in the order of their numbers, or of their names (host-9 before host-10), if the file is none of
+      `write_trace`; steps in that of theirs.
 
     Raises:
       ValueError: if there is no such file, or a part of it is missing, or it has none of the layouts, or leaves out
@@ -169,7 +172,9 @@ def _read(path: Path, columns: Mapping[str, str] | None, scale: float, worker: s
             raise ValueError("it is empty")
         if data.startswith(_OTHERS):
             raise ValueError("it is an Arrow or a zip file (.feather, .npz, .xlsx); save it as one of these")
-        is_array, is_parquet = data.startswith(b"\x93NUMPY"), data.startswith(_PARQUET)
+        if not data.startswith(_BEGIN_OF_SUFFIX.get(path.suffix.lower(), b"")):
+            raise ValueError(f"it does not begin as a {path.suffix} file does; it is damaged, or of another kind")
+        is_array, is_parquet = data.startswith(_NUMPY), data.startswith(_PARQUET)
         if is_array:
             array = _with_fractions(np.load(io.BytesIO(data), allow_pickle=False))
         elif is_parquet:
@@ -277,6 +282,8 @@ def _damage_as_value_error(path: str | Path) -> Iterator[None]:
 
 _NOT_PRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PARQUET = b"PAR1"
+_NUMPY = b"\x93NUMPY"
+_BEGIN_OF_SUFFIX = {".parquet": _PARQUET, ".npy": _NUMPY}
 _GZIP = b"\x1f\x8b"
 _OTHERS = b"ARROW1", b"PK\x03\x04"
 _ROWS_AT_A_TIME = 2**17

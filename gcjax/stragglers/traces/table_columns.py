@@ -4,7 +4,8 @@ Rows are counted from 1, without the head of a CSV file.
 """
 
 import contextlib
-from typing import NoReturn
+import re
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ def names_and_indices(
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """The different values of the column of workers in order, as text, and int64[rows], which one each row has.
 
-    If all are numbers, also as text, they are in the order of their size, else in that of texts; with
+    If all are numbers, also as text, they are in the order of their size, else in that of `_sort_keys`; with
     `in_order_of_rows` in that in which rows have them first. Raises `ValueError` if a row has no value, or they are
     neither numbers nor text.
     """
@@ -61,14 +62,24 @@ def _raise_no_worker(path: str, name: str, has_none: np.ndarray) -> NoReturn:
     )
 
 
-def _sort_keys(texts: list[str]) -> list[tuple[float, str]]:
-    """By what texts are sorted: by their numbers if all are numbers, whole ones of any size, and then as text."""
+def _sort_keys(texts: list[str]) -> list[tuple[Any, str]]:
+    """By what texts are sorted: by their numbers if all are numbers, whole ones of any size, and then as text.
+
+    If they are not, by what stands between the digits and by the numbers of these in turn: host-9 is before host-10.
+    """
     for number_of in (int, float):
         with contextlib.suppress(ValueError):
             numbers = [number_of(text) for text in texts]
             if not any(number != number for number in numbers):  # NaN has no place in an order
                 return list(zip(numbers, texts, strict=True))
-    return [(0, text) for text in texts]
+    parts_of_texts = [_DIGITS.split(text) for text in texts]  # between digits, digits, between digits, ...
+    return [
+        ([int(part) if index % 2 else part for index, part in enumerate(parts)], text)
+        for parts, text in zip(parts_of_texts, texts, strict=True)
+    ]
+
+
+_DIGITS = re.compile(r"([0-9]{1,1000})")  # not more of them than Python makes a number of
 
 
 def whole_numbers(

@@ -60,6 +60,7 @@ class Description(NamedTuple):
 
     Attributes:
       sentence: the verdict in words.
+      caution: empty, or that there are too few steps for a verdict on workers.
       verdict: who is slow, and what it costs.
       statistics: medians, tails, probabilities, correlations.
       slowdown: what the job would take if some workers were at the median.
@@ -78,6 +79,7 @@ class Description(NamedTuple):
     """
 
     sentence: str
+    caution: str
     verdict: Verdict
     statistics: Statistics
     slowdown: Slowdown
@@ -115,7 +117,7 @@ def describe(trace: Trace | np.ndarray) -> Description:
       trace: as `read_trace` gives it; or float[T, W] seconds, NaN where not measured, inf for a failed worker.
 
     Raises:
-      ValueError: if it has no finite time, or one that is too long to be added up, or the array is not of this form.
+      ValueError: if it has no finite time above 0, or one too long to be added up, or the array is not of this form.
 
     Example:
       >>> seconds = np.tile([1.0, 1.0, 1.0, 1.5], (50, 1))
@@ -145,6 +147,7 @@ def describe(trace: Trace | np.ndarray) -> Description:
             step_levels,
             times.steps,
         ),
+        caution=words.caution(len(times.steps), len(trace.workers), trace.reading.layout),
         verdict=trace_verdict,
         statistics=statistics(times),
         slowdown=trace_slowdown,

@@ -3,6 +3,7 @@
 Letters: T steps, W workers.
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -31,6 +32,11 @@ class Level(NamedTuple):
     last_row: int
     median_ratio: float
     is_slow: bool
+
+
+def least_steps(num_workers: int) -> int:
+    """So many steps a trace must have for any worker to be told from chance: it must be slow in all of them then."""
+    return math.ceil(math.log2(num_workers / SIGNIFICANCE))
 
 
 def levels(times: StepTimes) -> list[Level]:

@@ -33,17 +33,20 @@ class StepTimes(NamedTuple):
 
 
 def step_times(trace: Trace) -> StepTimes:
-    """The times of a trace; raises `ValueError` if it has none."""
+    """The times of a trace; raises `ValueError` if it has none above 0."""
     has_finite_time = np.isfinite(trace.compute)
     step_has_time = has_finite_time.any(axis=1)
     if not step_has_time.any():
         raise ValueError("a trace that is described must have a finite time; all cells are empty or failed.")
     has_gaps = not has_finite_time.all()  # otherwise nothing is copied
     seconds = np.where(has_finite_time, trace.compute, np.nan)[step_has_time] if has_gaps else trace.compute
+    step_longest = np.fmax.reduce(seconds, axis=1)
+    if not step_longest.any():
+        raise ValueError("a trace that is described must have a time above 0 s; all times are 0 s.")
     return StepTimes(
         seconds=seconds,
         step_median=median_of_rows(seconds),
-        step_longest=np.fmax.reduce(seconds, axis=1),
+        step_longest=step_longest,
         step_communication=_least_communication(trace)[step_has_time],
         steps=trace.steps[step_has_time],
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from gcjax.stragglers.traces.base import Trace
-from gcjax.stragglers.traces.description.levels import Level
+from gcjax.stragglers.traces.description.levels import Level, least_steps
 from gcjax.stragglers.traces.description.slow_steps import SlowStep
 from gcjax.stragglers.traces.description.slowdown import Slowdown
 from gcjax.stragglers.traces.description.spells import Spell, are_together
@@ -22,6 +22,8 @@ _PEAK_RATIO = 1.5
 """A level so many times that of the whole spell is named, too."""
 _MAIN_SHARE = 0.5
 """A worker is named that causes so much of what passing delays cost."""
+_UNNAMED = "array", "NumPy", "column a worker"
+"""Layouts in which no row says whose time it has."""
 _SEVERITIES = {"ok": "OK", "warning": "Warning", "critical": "Critical"}
 
 
@@ -63,6 +65,23 @@ def sentence(
     )
     slow_steps_sentence = _slow_steps_sentence(slow_steps, len(worker_names))
     return f"{_SEVERITIES[verdict.severity]}: {clause}{slow_steps_sentence}{failed_sentence}"
+
+
+def caution(num_steps: int, num_workers: int, layout: str) -> str:
+    """That there are too few steps to name a slow worker, if so; else empty, as it is for one worker.
+
+    In some layouts of a file nothing but the shape tells steps from workers.
+    """
+    steps_needed = least_steps(num_workers)
+    if num_workers == 1 or num_steps >= steps_needed:
+        return ""
+    too_few = "1 step is too few" if num_steps == 1 else f"{num_steps} steps are too few"
+    transpose = (
+        " Transpose the table if its rows are workers." if num_steps < num_workers and layout in _UNNAMED else ""
+    )
+    return (
+        f"{too_few} to tell from chance which of {num_workers:,} workers is slow; {steps_needed} are needed.{transpose}"
+    )
 
 
 def _shared_clause(shared_levels: Sequence[Level], steps: np.ndarray, num_workers: int) -> str:
@@ -201,7 +220,7 @@ def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iter
     reading = trace.reading
     yield f"Layout: {reading.layout}, {reading.num_rows:,} rows."
     if trace.is_relative:
-        yield "Times are known up to a factor only; their median counts as one second."
+        yield "Times are known up to a factor only; the median of the file counts as one second."
     if reading.num_duplicates:
         yield f"Replaced by a later row for the same step and worker: {counted(reading.num_duplicates, 'time')}."
     if reading.num_gaps:

@@ -129,6 +129,7 @@ def fit(
             statistics_with_failures(fitted_seconds).slow_probability,
             statistics_with_failures(held_out_seconds).slow_probability,
         ),
+        num_missing_steps=trace.reading.num_missing_steps,
     )
 
 

@@ -93,6 +93,7 @@ class Fits(NamedTuple):
       num_draws: how often each model that has simulated statistics was simulated.
       departures: (name of the worker, first step without a time) of each that has none from there on to the end.
       slow_probabilities: P(slow) in the fitted steps, and in those held out.
+      num_missing_steps: numbers between the first and the last step that no row has; steps count as consecutive.
     """
 
     duration_fits: tuple[Fit, ...]
@@ -108,6 +109,7 @@ class Fits(NamedTuple):
     num_draws: int = 0
     departures: tuple[tuple[str, int], ...] = ()
     slow_probabilities: tuple[float, float] = (math.nan, math.nan)
+    num_missing_steps: int = 0
 
     @property
     def best(self) -> Fit:
@@ -160,7 +162,7 @@ class Fits(NamedTuple):
     @property
     def gin(self) -> str:
         """A config file to include: the best model, and all others as comments."""
-        unit = "the median time of the trace" if self.is_relative else "a second"
+        unit = "the median time of the file" if self.is_relative else "a second"
         header_lines = [
             f"# Straggler models fitted to {self.num_fitted_steps} steps, "
             f"ranked on the {self.num_held_out_steps} steps after."
