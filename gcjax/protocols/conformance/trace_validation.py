@@ -220,8 +220,7 @@ class Validation:
         for first_event in range(self._replay_in_lanes(trace), trace.time.size, self._block_size):
             in_block = slice(first_event, first_event + self._block_size)
             events_of_block = jax.tree.map(lambda x, in_block=in_block: x[in_block], trace.event)
-            states = self._programs.states(self._state, events_of_block, self._min_padded_rows)
-            breaks_promises = self._programs.violations(states, events_of_block, self._min_padded_rows)
+            states, breaks_promises = self._programs.replay(self._state, events_of_block, self._min_padded_rows)
             num_events = events_of_block.kind.size
             is_absent = np.zeros(num_events, bool) if trace.is_absent is None else trace.is_absent[in_block]
             violations = np.c_[trace.is_premature[in_block], breaks_promises, is_absent]  # columns as in VIOLATIONS
