@@ -61,7 +61,7 @@ class Programs:
     def __init__(self, specification: Specification):
         """`actions_of_kind`: kind of event -> the actions that stand for it, with roles (0 workers, 1 servers).
 
-        Kinds that none stands for are left out. Of `_replay` and `_violations` the one is compiled that is needed.
+        Kinds that none stands for are left out. `_replay` leads from state to state, `_compare` takes counted states.
         """
         self.specification = specification
         actions_of_kinds = {
@@ -74,7 +74,7 @@ class Programs:
             for kind in KINDS
         }
         self.actions_of_kind = {kind: actions for kind, actions in actions_of_kinds.items() if actions}
-        self._replay, self._count_violations = jax.jit(self._replay_events), jax.jit(self._violations_between)
+        self._replay, self._compare = jax.jit(self._replay_events), jax.jit(self._violations_between)
         self.lanes = None if specification.replay is None else Lanes(specification, self._checked_step)
 
     def warm_up(self, state: State, size: int) -> None:
@@ -99,9 +99,7 @@ class Programs:
             states = take_rows(as_int32(padded_states), slice(num_events + 1))
         else:
             states = as_int32(self.specification.replay(state, events, np.arange(num_events + 1)))
-            violations = self._count_violations(
-                take_rows(states, np.arange(num_events + num_padding + 1)), padded_events
-            )
+            violations = self._compare(take_rows(states, np.arange(num_events + num_padding + 1)), padded_events)
         return states, np.asarray(violations)[:num_events]
 
     def _replay_events(self, state: State, events: Event) -> tuple[State, jax.Array]:
