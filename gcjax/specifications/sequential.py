@@ -106,7 +106,8 @@ class SequentialCode(NamedTuple):
         ended_before = (after.num_rounds == before.num_rounds) & (before.num_answers.sum() == 0)
         job = event.unit // self.load
         same_units_at_end = self.units_of_job(before, job) == event.size
-        return (ends_now & same_units_at_end) | (ended_before & (self.units_of_ended_round(before, job) == event.size))
+        is_ended_round = ended_before & (self.units_of_ended_round(before, job) == event.size)
+        return (event.unit % self.load == 0) & ((ends_now & same_units_at_end) | is_ended_round)
 
 
 def sequential_specification(name: str, initial_state: Any, code: SequentialCode) -> Specification:

@@ -22,7 +22,7 @@ NUM_STEPS = 512
 
 State = Any
 CheckedStep = Callable[[State, Event], tuple[State, jax.Array]]
-"""`(state, event) -> (the state in which the next event happens, bool[]: whether this one violates anything)`."""
+"""`(state, event) -> (the state in which the next event happens, bool[2]: what this one violates)`."""
 
 
 class Lanes:
@@ -33,7 +33,7 @@ class Lanes:
     """
 
     def __init__(self, specification: Specification, checked_step: CheckedStep) -> None:
-        """Of a specification with a `replay`; `checked_step(state, event)`: the next state, and if a promise breaks.
+        """Of a specification with a `replay`; `checked_step(state, event)`: the next state, and what is violated.
 
         The number of lanes is a power of two, so that states of all of them have about `STATE_ENTRIES` entries.
         """
@@ -78,8 +78,8 @@ def _is_kept(checked_step: CheckedStep, first_state: State, end_state: State, ev
     def step(carry: tuple[State, jax.Array], event: Event) -> tuple[tuple[State, jax.Array], None]:
         """The state after an event, and bool[], whether this one or one before it violates anything; collects None."""
         state, is_violated = carry
-        next_state, breaks = checked_step(state, event)
-        return (next_state, is_violated | breaks), None
+        next_state, violates = checked_step(state, event)
+        return (next_state, is_violated | violates.any()), None
 
     (state, is_violated), _ = jax.lax.scan(step, (first_state, jnp.zeros((), bool)), events)
     is_end = [(x == y).all() for x, y in zip(state, end_state, strict=True)]

@@ -1,6 +1,7 @@
 """The programs of a specification with which events of a record are replayed as its steps."""
 
-from functools import lru_cache, partial
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 from gcjax._padding import padded_size
 from gcjax.protocols.conformance.lanes import Lanes
 from gcjax.specifications import Specification
-from gcjax.specifications.base import Action, Relation, any_step
+from gcjax.specifications.base import Action, any_step
 from gcjax.specifications.events import KINDS, Event
 
 MIN_PADDED_ROWS = 64
@@ -55,19 +56,15 @@ class Step(NamedTuple):
 
 
 class Programs:
-    """The compiled programs of a specification: the states between events, and what each event violates.
-
-    There is a program for each kind of events, of the actions that stand for it alone.
-    """
+    """The compiled program of a specification: the states between events, and what each event violates."""
 
     def __init__(self, specification: Specification):
         """`actions_of_kind`: kind of event -> the actions that stand for it, with roles (0 workers, 1 servers).
 
-        `_violations_programs`: kind at which an action must be allowed -> the function of the states before n events,
-        those after them, and the events, to bool[n, 2]; `_replay`: a state and events -> the states before them.
+        Kinds that none stands for are left out. `_replay` leads from state to state, `_compare` takes counted states.
         """
         self.specification = specification
-        self.actions_of_kind = {
+        actions_of_kinds = {
             kind: [
                 (role_number, action)
                 for role_number, (role, _) in enumerate(specification.roles())
@@ -76,115 +73,82 @@ class Programs:
             ]
             for kind in KINDS
         }
-        self._violations_programs = {
-            kind: jax.jit(jax.vmap(partial(self._violations_of_one, kind)))
-            for kind, actions in self.actions_of_kind.items()
-            if any(_must_be_allowed_at(action, kind) or _shows_effect_at(action, kind) for _, action in actions)
-        }
-        self._replay = jax.jit(lambda state, events: jax.lax.scan(self._advance, state, events)[1])
+        self.actions_of_kind = {kind: actions for kind, actions in actions_of_kinds.items() if actions}
+        self._replay, self._compare = jax.jit(self._replay_events), jax.jit(self._violations_between)
         self.lanes = None if specification.replay is None else Lanes(specification, self._checked_step)
 
     def warm_up(self, state: State, size: int) -> None:
         """Compiles what takes up to `size` states, one more than events, by running it on events of no kind, -1."""
-        no_events = Event(*[np.full(size, -1, np.int32)] * len(Event._fields))._replace(waited=np.zeros(size, bool))
-        num_events = size - 1  # between so many states
-        states = self.states(state, take_rows(no_events, slice(num_events)), min_padded_rows=size)
-        first_states = take_rows(states, np.zeros(size, np.int32))
-        programs = self._violations_programs.values()
-        jax.block_until_ready([program(first_states, first_states, no_events) for program in programs])
+        no_events = Event(*[np.full(size - 1, -1, np.int32)] * len(Event._fields))
+        self.replay(state, no_events._replace(waited=np.zeros(size - 1, bool)), min_padded_rows=size)
 
-    def states(self, state: State, events: Event, min_padded_rows: int = MIN_PADDED_ROWS) -> State:
+    def replay(self, state: State, events: Event, min_padded_rows: int = MIN_PADDED_ROWS) -> tuple[State, np.ndarray]:
         """The states `[events + 1]` before each of the events and after the last, if `state` is the first.
 
-        A specification with a `replay` counts them at once; without, one leads to the next. Programs take arrays that
-        are padded to `min_padded_rows` rows at least, so that few sizes are compiled.
+        And bool[events, 2], whether each event violates the guarantee, and the property. A specification with a
+        `replay` counts the states at once; without, one leads to the next. Programs take arrays that are padded to
+        `min_padded_rows` rows at least, so that few sizes are compiled.
         """
-        num_states = events.kind.size + 1
-        if self.specification.replay is not None:
-            return as_int32(self.specification.replay(state, events, np.arange(num_states)))
+        num_events = events.kind.size
         # One at least: the state before the first padding is that after the last event.
-        num_padding = padded_size(num_states, min_padded_rows) - events.kind.size
+        num_padding = padded_size(num_events + 1, min_padded_rows) - num_events
         # The padding, -1, is of no kind.
         padded_events = jax.tree.map(lambda x: np.append(x, np.full(num_padding, -1, x.dtype)), events)
-        return take_rows(as_int32(self._replay(state, padded_events)), slice(num_states))
+        if self.specification.replay is None:
+            padded_states, violations = self._replay(state, padded_events)
+            states = take_rows(as_int32(padded_states), slice(num_events + 1))
+        else:
+            states = as_int32(self.specification.replay(state, events, np.arange(num_events + 1)))
+            violations = self._compare(take_rows(states, np.arange(num_events + num_padding + 1)), padded_events)
+        return states, np.asarray(violations)[:num_events]
 
-    def violations(self, states: State, events: Event, min_padded_rows: int = MIN_PADDED_ROWS) -> np.ndarray:
-        """bool[events, 2]: whether each event violates the guarantee, and the property.
+    def _replay_events(self, state: State, events: Event) -> tuple[State, jax.Array]:
+        """The states before the events, and bool[events, 2], what each event violates; from one to the next."""
 
-        Args:
-          states: `[events + 1]`, before each event and after the last one.
-          events: `[events]`.
-          min_padded_rows: as in `states`.
-        """
-        results_of_kinds = []
-        for kind, violations_of in self._violations_programs.items():
-            events_of_kind = np.flatnonzero(events.kind == KINDS.index(kind))
-            if events_of_kind.size:
-                num_padding = padded_size(events_of_kind.size, min_padded_rows) - events_of_kind.size
-                padded_events = np.append(events_of_kind, np.full(num_padding, events_of_kind[0]))  # the first, again
-                before, after = take_rows(states, padded_events), take_rows(states, padded_events + 1)
-                results_of_kinds.append(
-                    (events_of_kind, violations_of(before, after, take_rows(events, padded_events)))
-                )
-        violations = np.zeros((events.kind.size, 2), bool)
-        for events_of_kind, violations_of_kind in results_of_kinds:  # read only now: they are dispatched asynchronously
-            violations[events_of_kind] = np.asarray(violations_of_kind)[: events_of_kind.size]
-        return violations
+        def advance(state: State, event: Event) -> tuple[State, tuple[State, Step]]:
+            """The state after an event; and the one before it, and the event's step, which the scan collects."""
+            step = self._step(state, event)
+            return step.next, (state, step)
 
-    def _advance(self, state: State, event: Event) -> tuple[State, State]:
-        """The state after an event, and the one before it: a step of a scan, which collects the second."""
-        advancing_kinds = [kind for kind in self.actions_of_kind if self._advances(kind)]
-        branches = [partial(self._next, kind) for kind in (None, *advancing_kinds)]
-        # Branch 0, which changes nothing, is for kinds that no action stands for, and for no kind, -1: the last entry.
-        branch_numbers = {kind: 1 + index for index, kind in enumerate(advancing_kinds)}
-        branch_of_kind = np.array([*(branch_numbers.get(kind, 0) for kind in KINDS), 0], np.int32)
-        branch = jnp.asarray(branch_of_kind)[event.kind]
-        return jax.lax.switch(branch, branches, state, event), state
+        _, (states, steps) = jax.lax.scan(advance, state, events)
+        return states, jax.vmap(self._violations)(states, steps, events)
+
+    def _violations_between(self, states: State, events: Event) -> jax.Array:
+        """bool[events, 2]: what events violate, between the states `[events + 1]` before them and after the last."""
+        before, after = (jax.tree.map(lambda x, rows=rows: x[rows], states) for rows in (slice(-1), slice(1, None)))
+        next_states, violations = jax.vmap(self._checked_step)(before, events)
+        leads_elsewhere = ~jax.vmap(_are_equal)(next_states, after)
+        return violations | jnp.stack([leads_elsewhere, jnp.zeros_like(leads_elsewhere)], axis=-1)
+
+    def _checked_step(self, state: State, event: Event) -> tuple[State, jax.Array]:
+        """The state in which the event after this one happens, and bool[2], what this one violates."""
+        step = self._step(state, event)
+        return step.next, self._violations(state, step, event)
+
+    def _violations(self, before: State, step: Step, event: Event) -> jax.Array:
+        """bool[2]: whether the step of an event is not guaranteed, and whether the property does not hold at it."""
+        spec, after = self.specification, step.after
+        is_unchanged = _are_equal(after, before)  # every guarantee allows doing nothing
+        is_guaranteed = step.agrees & (is_unchanged | spec.guarantee(before, after, step.component))
+        has_property = spec.invariant(after) & spec.step_property(before, after, step.component)
+        is_asked = _is_of_kinds(event, (kind for kind in self.actions_of_kind if self._is_asked(kind)))
+        return is_asked & ~jnp.stack([is_guaranteed, has_property])
+
+    def _step(self, state: State, event: Event) -> Step:
+        """The step of an event of any kind; nothing, by component 0, if it is of none that actions stand for."""
+        step = Step(state, jnp.zeros((), jnp.int32), agrees=jnp.ones((), bool), next=state)
+        for kind in self.actions_of_kind:
+            step = _choose(_is_of_kinds(event, [kind]), self.step_of_event(kind, state, event), step)
+        return step
+
+    def _is_asked(self, kind: str) -> bool:
+        """Whether events of this kind must keep to the promises, not only lead on: what they show is asked earlier."""
+        actions = [action for _, action in self.actions_of_kind[kind]]
+        return any(_must_be_allowed_at(action, kind) or _shows_effect_at(action, kind) for action in actions)
 
     def _advances(self, kind: str) -> bool:
         """Whether events of this kind are steps themselves (`Action.event`), not only ask whether one may be taken."""
         return any(action.event == kind for _, action in self.actions_of_kind[kind])
-
-    def _next(self, kind: str | None, state: State, event: Event) -> State:
-        """The state in which the event after one of this kind happens; the same, if there is no such kind."""
-        return state if kind is None else self.step_of_event(kind, state, event).next
-
-    def _violations_of_one(self, kind: str, before: State, after: State, event: Event) -> jax.Array:
-        """bool[2]: whether an event in one state, which should lead to another one, violates guarantee and property."""
-        step = self.step_of_event(kind, before, event)
-        is_guaranteed, has_property = self._promises_kept(kind, before, step)
-        return jnp.stack([~(is_guaranteed & _are_equal(step.next, after)), ~has_property])
-
-    def _promises_kept(self, kind: str, before: State, step: Step) -> tuple[jax.Array, jax.Array]:
-        """bool[] each: whether the step of an event is guaranteed, and whether the property holds at it and after."""
-        spec = self.specification
-        is_unchanged = _are_equal(step.after, before)  # every guarantee allows doing nothing
-        is_guaranteed = step.agrees & (is_unchanged | self._guarantee(kind)(before, step.after, step.component))
-        return is_guaranteed, spec.invariant(step.after) & spec.step_property(before, step.after, step.component)
-
-    def _checked_step(self, state: State, event: Event) -> tuple[State, jax.Array]:
-        """The state in which the event after this one happens, and bool[], whether this one breaks a promise."""
-        next_state, is_broken = state, jnp.zeros((), bool)
-        for kind in (kind for kind, actions in self.actions_of_kind.items() if actions):
-            is_of_kind, step = event.kind == KINDS.index(kind), self.step_of_event(kind, state, event)
-            next_state = _choose(is_of_kind, step.next, next_state)
-            if kind in self._violations_programs:
-                is_guaranteed, has_property = self._promises_kept(kind, state, step)
-                is_broken |= is_of_kind & ~(is_guaranteed & has_property)
-        return next_state, is_broken
-
-    def _guarantee(self, kind: str) -> Relation:
-        """The guarantee that the steps of events of this kind must keep to.
-
-        That of the one role whose actions stand for them; that of the whole specification where roles differ, or an
-        action says itself who takes it (`actor`).
-        """
-        role_numbers = {number if action.actor is None else None for number, action in self.actions_of_kind[kind]}
-        (role_number,) = role_numbers if len(role_numbers) == 1 else (None,)
-        if role_number is None:
-            return self.specification.guarantee
-        role, _ = self.specification.roles()[role_number]
-        return role.allows
 
     def step_of_event(self, kind: str, state: State, event: Event) -> Step:
         """The step of the action that can be meant by an event of this kind.
@@ -242,6 +206,11 @@ def _must_be_allowed_at(action: Action, kind: str) -> bool:
 def _shows_effect_at(action: Action, kind: str) -> bool:
     """Whether events of this kind show more of the action than those at which it must be allowed."""
     return kind == action.event and action.matches_effect is not any_step
+
+
+def _is_of_kinds(event: Event, kinds: Iterable[str]) -> jax.Array:
+    """bool[]: whether the event is of one of these kinds."""
+    return (event.kind == np.array([KINDS.index(kind) for kind in kinds], np.int32)).any()
 
 
 def _are_equal(state: State, other: State) -> jax.Array:

@@ -24,7 +24,7 @@ from gcjax.protocols.conformance.step_programs import (
 from gcjax.protocols.conformance.structure import check_times_of_units, check_work_done, latest_equal
 from gcjax.protocols.schedule import Schedule
 from gcjax.specifications import Specification, shown, with_members
-from gcjax.specifications.events import COMMIT, KINDS, MESSAGE, SEND, Event
+from gcjax.specifications.events import COMMIT, KINDS, MESSAGE, SEND, STEP, Event
 from gcjax.wording import counted
 
 VIOLATIONS = ("arrival", "guarantee", "property", "membership")
@@ -90,7 +90,7 @@ def check(
     the guarantee of who takes it, and the property must hold at it and after it. So the commits of the record are made
     of the pushes of the record, and of nothing else. Not looked at are weights, which of the versions that were there
     units in no commit have read, when the last unit of a push was sent, and where a worker has begun before its last
-    message arrived: it counts as begun at that arrival.
+    message arrived: it counts as begun at that arrival. Nor is it asked whether a unit in no commit was begun at all.
 
     Args:
       schedule: of one run.
@@ -102,7 +102,7 @@ def check(
       ValueError: if the numbers of workers differ, or the schedule is of a batch, or the specification does not say
         which events its actions stand for, or not what it promises if workers leave and join; or if a record that keeps
         to it cannot be: the times of a unit, or the units of a worker, do not follow each other, units are used that
-        have never ended, or a version is read that was not there.
+        have never ended or been sent, or a version is read that was not there.
 
     Example:
       >>> schedule = gcjax.protocols.bsp()(jnp.ones((3, 2)))
@@ -132,12 +132,12 @@ def check(
     if result and COMMIT not in kinds:
         result = validation.check_commits_have_work(schedule)
     if result:
-        _check_what_no_event_shows(on_host(schedule), kinds)
+        _check_what_no_event_shows(on_host(schedule), kinds, only_counts_units=specification.only_counts_units)
     return result
 
 
-def _check_what_no_event_shows(record: Schedule, kinds: Collection[str]) -> None:
-    """Raises an error if the times of a unit do not follow each other, or what is used was never done or read.
+def _check_what_no_event_shows(record: Schedule, kinds: Collection[str], *, only_counts_units: bool) -> None:
+    """Raises an error if the times of a unit do not follow each other, or what is used was never done, sent or read.
 
     That work was never done shows where units are events themselves. Where messages are, no more can be used than have
     ended.
@@ -145,8 +145,38 @@ def _check_what_no_event_shows(record: Schedule, kinds: Collection[str]) -> None
     check_times_of_units(record)
     _check_units_follow_each_other(record)
     _check_versions_were_made(record, exchanges=SEND in kinds and MESSAGE not in kinds)
+    if STEP not in kinds and not only_counts_units:  # a fragment is sent with a later unit
+        _check_units_were_sent(record)
+    if only_counts_units:
+        _check_commits_are_of_one_job(record)
     if MESSAGE in kinds:
         check_work_done(record, num_commits=int(np.isfinite(record.time).sum()))
+
+
+def _check_units_were_sent(record: Schedule) -> None:
+    """Raises an error if the last unit of a contribution has no message, which is sent with it."""
+    commit, column = np.nonzero((record.worker >= 0) & (record.work > 0))
+    worker, unit = record.worker[commit, column], (record.unit + record.work - 1)[commit, column]
+    is_sent = np.isfinite(record.send_start[unit, worker])
+    if not is_sent.all():
+        index = int(np.argmin(is_sent))
+        raise ValueError(
+            "the last unit of a contribution must have been sent; send_start is not finite at unit "
+            f"{unit[index]} of worker {worker[index]}, in commit {commit[index]}. Correct the protocol's schedule."
+        )
+
+
+def _check_commits_are_of_one_job(record: Schedule) -> None:
+    """Raises an error if the contributions to a commit, in which units are only counted, begin at several units."""
+    is_contribution = (record.worker >= 0) & (record.work > 0)
+    is_of_other_job = is_contribution & (record.unit != record.unit.max(axis=1, keepdims=True))
+    if is_of_other_job.any():
+        commit, column = np.argwhere(is_of_other_job)[0]
+        raise ValueError(
+            "all contributions to a commit must be of the job that begins with its highest unit, "
+            f"{record.unit[commit].max()}; commit {commit}, contribution {column} has unit "
+            f"{record.unit[commit, column]}. Correct the protocol's schedule."
+        )
 
 
 def _check_versions_were_made(record: Schedule, *, exchanges: bool) -> None:
@@ -220,8 +250,7 @@ class Validation:
         for first_event in range(self._replay_in_lanes(trace), trace.time.size, self._block_size):
             in_block = slice(first_event, first_event + self._block_size)
             events_of_block = jax.tree.map(lambda x, in_block=in_block: x[in_block], trace.event)
-            states = self._programs.states(self._state, events_of_block, self._min_padded_rows)
-            breaks_promises = self._programs.violations(states, events_of_block, self._min_padded_rows)
+            states, breaks_promises = self._programs.replay(self._state, events_of_block, self._min_padded_rows)
             num_events = events_of_block.kind.size
             is_absent = np.zeros(num_events, bool) if trace.is_absent is None else trace.is_absent[in_block]
             violations = np.c_[trace.is_premature[in_block], breaks_promises, is_absent]  # columns as in VIOLATIONS
