@@ -34,7 +34,8 @@ class Costs(NamedTuple):
         computing. One that was counts as time only.
       messages: float[V], what a worker has sent on average, in full gradients: d/L numbers are 1/L of one, and a
         compressed message its share of the bytes. It counts when it has arrived; a code's, when the commit that it
-        belongs to happens.
+        belongs to happens, as its `sent` says of the progress. A live server asks only for those of the workers that
+        are needed: what it has got are the pushes in `LiveRun.messages`.
       server_messages: float[V], what the servers of groups have sent to the central one, in full gradients, per worker:
         one for each commit of such a protocol, 0 for the others. Answers are not counted, as in `messages`.
       mean_staleness: float[V], over all contributions to the commits so far; NaN before the first.

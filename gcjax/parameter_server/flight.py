@@ -149,6 +149,7 @@ class Server(flight.FlightServerBase):
             raise pa.ArrowInvalid(str(error)) from None
         finally:
             connection.close()
+            connection.wait_until_written()  # Flight frees the exchange afterwards, which no thread may then use
 
     def close(self) -> None:
         """Ends the server and all its connections; one that does not hang up within `CLOSE_SECONDS` is left behind."""
@@ -278,21 +279,24 @@ class _Exchange:
         return Message(header, body)
 
     def close(self) -> None:
-        """Ends it once everything is written, or nothing can be.
+        """Ends it, after what was sent.
 
         A client gives the other side `CLOSE_SECONDS` to read what is in the outbox, and then leaves it behind. A server
-        waits until the other side reads or is gone: Flight frees the exchange afterwards, which no thread may then use.
+        does not wait here, as the other side may be suspended: its thread of the exchange does.
         """
         with self._lock:
             self._is_over = True
         self._outbox.put(None)
         if self._client is None:
-            self._sender.join()
             return
         self._sender.join(timeout=CLOSE_SECONDS)
         for end in (self._reader.cancel, self._client.close):
             with contextlib.suppress(OSError, pa.ArrowException):
                 end()
+
+    def wait_until_written(self) -> None:
+        """Waits until everything is written, once it is closed: until the other side reads or is gone."""
+        self._sender.join()
 
     def _write_all(self) -> None:
         """Writes what is in the outbox, as it comes, until `None`, or until the other side is gone."""

@@ -163,7 +163,7 @@ class Members:
             self.send(worker, Message({"kind": "end"}))
 
     def close(self) -> None:
-        """Closes the connections once everything is written."""
+        """Ends the connections, after what was sent."""
         for member in self._members.values():
             if member.connection is not None:
                 member.connection.close()

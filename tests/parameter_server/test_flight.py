@@ -41,6 +41,7 @@ def test_nobody_waits_for_who_has_stopped_reading_and_all_messages_come_in_order
         for number, size in enumerate(SIZES):
             connection.send(Message({"kind": "numbered", "number": number}, np.zeros(size, np.uint8)))
         connection.send(Message({"kind": "end"}))
+        connection.close()  # as a server does whose run is done
         is_sent.set()
 
     listener = flight.listen("127.0.0.1:0", send_all, max_bytes=MAX_BYTES)
@@ -123,7 +124,8 @@ def test_nothing_is_written_while_an_exchange_ends_or_afterwards():
     writer = OneAtATime()
     exchange = flight._Exchange(None, writer, max_bytes=100)
     exchange.send(Message({"kind": "order"}))
-    closing = threading.Thread(target=exchange.close)
+    exchange.close()
+    closing = threading.Thread(target=exchange.wait_until_written)
     closing.start()
     writer.is_closing.wait(5)
     with pytest.raises(Disconnected):
