@@ -113,6 +113,7 @@ class GradientCode(NamedTuple):
         one weight, or where messages grow. Combinations of such codes ask for their own plan.
       weights_from_messages: pure function `(messages float[W, M, width], coding) -> decode float[W, M, L]`: the weights
         of messages that the server compares, from those of the plan. None where the plan's are taken whatever was sent.
+        Used where `wrong_senders` may send others (`gcjax.engine.run`); elsewhere the plan's are taken.
       num_alternatives: of how many codes the rows are, one after the other, of which a plan uses one; see
         `gcjax.codes.alternatives`.
     """
