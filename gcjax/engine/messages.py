@@ -7,7 +7,7 @@ multiple of L, one after the other. Its width is the sum of `ceil(n / L)` over t
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -64,7 +64,7 @@ def worker_messages(
     coefficients_by_slot = jnp.moveaxis(encode, 2, 0)
     parts, losses_by_slot = jax.lax.scan(add_slot, zero_parts, (chunks_by_slot, coefficients_by_slot))
     losses_by_worker = jax.tree.map(lambda x: x.swapaxes(0, 1), losses_by_slot)  # [U, K] from [K, U]
-    return jnp.concatenate(parts, axis=-1), losses_by_worker
+    return _side_by_side(parts, (num_workers, num_messages), dtype), losses_by_worker
 
 
 def _on_only_row(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,7 +108,12 @@ def gradient_blocks(gradient: Any, num_blocks: int) -> jax.Array:
     """float[L, width]: the blocks of a gradient pytree."""
     dtype = block_shape(gradient, num_blocks).dtype
     blocks_of_arrays = [_blocks_of_array(x, num_blocks).astype(dtype) for x in jax.tree.leaves(gradient)]
-    return jnp.concatenate(blocks_of_arrays, axis=1)
+    return _side_by_side(blocks_of_arrays, (num_blocks,), dtype)
+
+
+def _side_by_side(parts: Sequence[jax.Array], shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    """One array [*shape, width] of all parts, joined along their last axis; there may be none."""
+    return jnp.concatenate([jnp.zeros((*shape, 0), dtype), *parts], axis=-1)
 
 
 def block_shape(params: Any, num_blocks: int) -> jax.ShapeDtypeStruct:
@@ -137,7 +142,7 @@ def gradient_from_blocks(blocks: jax.Array, params: Any) -> Any:
     """A pytree like the parameters, dtypes included, from the blocks float[L, width] of an estimate."""
     arrays, structure = jax.tree.flatten(params)
     ends = list(itertools.accumulate(_widths(params, blocks.shape[0])))
-    blocks_of_arrays = jnp.split(blocks, ends[:-1], axis=1)
+    blocks_of_arrays = jnp.split(blocks, ends, axis=1)[:-1]  # nothing stands behind the last end
     parts = [
         rows.reshape(-1)[: math.prod(jnp.shape(array))].reshape(jnp.shape(array)).astype(jnp.result_type(array))
         for rows, array in zip(blocks_of_arrays, arrays, strict=True)

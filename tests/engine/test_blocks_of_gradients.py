@@ -32,3 +32,14 @@ def test_blocks_put_together_are_the_gradient_in_its_own_types(num_blocks):
     restored = messages.gradient_from_blocks(blocks, gradient)
     jax.tree.map(np.testing.assert_array_equal, restored, gradient)
     assert jax.tree.map(lambda x: (x.shape, x.dtype), restored) == jax.tree.map(lambda x: (x.shape, x.dtype), gradient)
+
+
+def test_a_gradient_of_no_arrays_has_blocks_of_no_numbers():
+    """A step has one where nothing is trained."""
+    assert messages.gradient_blocks({}, num_blocks=2).shape == (2, 0)
+    assert messages.gradient_from_blocks(jnp.zeros((2, 0)), {}) == {}
+    messages_of_workers, losses = messages.worker_messages(
+        lambda _, chunk: chunk.sum(), {}, jnp.ones((3, 2, 5)), jnp.ones((3, 1, 2, 2))
+    )
+    assert messages_of_workers.shape == (3, 1, 0)
+    np.testing.assert_array_equal(losses, np.full((3, 2), 5.0))
