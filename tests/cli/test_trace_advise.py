@@ -77,7 +77,6 @@ def test_names_with_brackets_are_printed_as_they_are(job, capsys, monkeypatch, n
     assert [line.strip() for line in printed].count(f"{name} 2") == 1
 
 
-@pytest.mark.slow
 def test_with_a_target_its_task_is_trained_and_json_says_so(job, capsys):
     bindings = ("--set", "study.target = 0.001", "--set", "study.num_seeds = 2")
     assert advise("--config", "schemes.gin", *bindings, "--json") == 0

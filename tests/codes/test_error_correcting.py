@@ -153,7 +153,7 @@ SMALL, LARGER = (
 )
 
 
-@pytest.mark.slow("clustered", "side by side")
+@pytest.mark.slow("side by side")
 @pytest.mark.parametrize(
     ("code", "wrong"),
     [(codes.clustered(SMALL, num_clusters=2), (1, 5)), (codes.side_by_side(SMALL, LARGER), (0, 4, 6))],

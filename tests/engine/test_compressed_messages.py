@@ -162,7 +162,6 @@ def test_a_run_is_error_feedback_by_its_definition(name, x64):
         assert_close(found.state.compression.residual[sender], residual)
 
 
-@pytest.mark.slow
 def test_fragments_are_compressed_each_by_itself(x64):
     """Top-k with error feedback of every other number, by a loop over the steps in NumPy."""
     found = run("streaming_diloco", TOP_K)

@@ -58,7 +58,6 @@ def test_rounds_until_a_time_are_anytime_minibatch():
     same(own._replace(weight=ours.weight), ours)
 
 
-@pytest.mark.slow
 def test_more_messages_than_contributions_are_an_error():
     with pytest.raises(
         ValueError, match="num_contributions must be the most messages .* got 2, and there are 3 for one"
@@ -66,7 +65,7 @@ def test_more_messages_than_contributions_are_an_error():
         of_rule(batches(3), weight=1.0, num_contributions=2)(DURATIONS)
 
 
-@pytest.mark.slow("1", "2")
+@pytest.mark.slow("1")
 @pytest.mark.parametrize(
     ("num_contributions", "fields"),
     [(2, {"ready": lambda view: view.version < view.num_commits}), (1, {})],
@@ -174,7 +173,6 @@ def test_one_value_for_all_workers_will_do():
     same(schedule, of_rule(for_all, weight=lambda staleness, work: 0.25, num_contributions=4)(DURATIONS))
 
 
-@pytest.mark.slow("room0")
 @pytest.mark.parametrize("room", some([{"num_contributions": 2}], [{"num_contributions": 3, "num_commits": 7}]))
 def test_a_compiled_schedule_without_room_is_refused(room):
     """Also where the weights that are left do add up to a mean."""

@@ -54,7 +54,6 @@ def table(reach):
     }
 
 
-@pytest.mark.slow("BSP")
 @pytest.mark.parametrize("scheme", [pytest.param(s, marks=[pytest.mark.slow] * (s != "BSP")) for s in SCHEMES])
 def test_a_run_of_the_trials_is_the_run_with_that_learning_rate(scheme, tmp_path):
     schemes = {scheme: SCHEMES[scheme]}
