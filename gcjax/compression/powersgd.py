@@ -30,7 +30,7 @@ def powersgd(*, rank: int) -> Compression:
 
     An array of two axes or more is a matrix with its last axis as columns, and n x m is sent as (n + m) r numbers.
     Arrays of fewer axes, and those that would not get smaller, are sent as they are: so are the messages of codes with
-    several blocks, which are pieces of the flattened gradient. A first message of rank r or less is exact. Biased, and
+    several blocks, which are vectors with a part of each array. A first message of rank r or less is exact. Biased, and
     not linear: give it error feedback.
 
     In the paper all workers share the factors, which are sums over all of them before the matrix is orthogonalised.

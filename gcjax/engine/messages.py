@@ -1,6 +1,6 @@
 """The messages of coded workers, for any number of blocks and messages.
 
-Letters: U workers at hand (all W, or those of one device), K chunks a worker holds, L blocks, M messages, d parameters.
+Letters: U workers at hand (all W, or those of one device), K chunks a worker holds, L blocks, M messages.
 A gradient is cut into L blocks array by array: a block has an L-th of each array, flattened and padded with zeros to a
 multiple of L, one after the other. Its width is the sum of `ceil(n / L)` over the arrays, of n numbers each.
 """
@@ -31,7 +31,7 @@ def worker_messages(
 
     Args:
       loss: `(params, chunk) -> float[]`.
-      params: pytree with d numbers.
+      params: pytree.
       chunks: pytree, every leaf [U, K, ...].
       encode: float[U, M, K, L].
       has_aux: whether the loss is `(params, chunk) -> (float[], aux)`.

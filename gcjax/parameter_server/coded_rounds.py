@@ -3,7 +3,7 @@
 A worker has a row of the code in a round. The code may have rows for several codes of the same workers, of which a
 round uses one (`gcjax.codes.alternatives`); what is said of workers here is that of their rows.
 
-Letters: W workers, K chunks of a worker, L blocks of a gradient with d numbers, M messages of a worker.
+Letters: W workers, K chunks of a worker, L blocks of a gradient, M messages of a worker.
 """
 
 from collections.abc import Sequence
@@ -87,8 +87,7 @@ class CodedRounds:
     def messages(self, worker: int, body: np.ndarray | None) -> np.ndarray | None:
         """float[M, width]: the M messages in a push, 0 for those that are not sent; None if it is not as planned.
 
-        Each has an L-th of the gradient's d numbers. `body uint8[n]`: the bytes of those that the plan has the worker
-        send.
+        `body uint8[n]`: the bytes of those that the plan has the worker send.
         """
         is_sent, dtype = self.plan.is_sent[worker], self._zero_blocks.dtype  # bool[M]
         if body is None or body.size != self.push_sizes.step * int(is_sent.sum()):  # the bytes of a message: the step
@@ -108,8 +107,8 @@ class CodedRounds:
         """The gradient that the messages of the workers that are needed decode to, as one contribution.
 
         Its loss is the mean over the chunks, each by the weight that it has in the gradient, 0 if none has any; the
-        rest is as in the first push. The tree of a push are the M messages float[M, width] of a worker, for a
-        gradient of d numbers in L blocks; `params` give its shapes.
+        rest is as in the first push. The tree of a push are the M messages float[M, width] of a worker; `params`
+        give the shapes of the gradient.
         """
         decoded_blocks: Any = self._zero_blocks  # [L, width]
         for push in pushes:

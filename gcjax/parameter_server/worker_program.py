@@ -140,7 +140,7 @@ class LocalProgram:
 class CodedProgram:
     """A worker of a gradient code: the gradients of its chunks, which it combines once it knows how.
 
-    Letters: K chunks, L blocks of a gradient with d numbers, M messages.
+    Letters: K chunks, L blocks of a gradient, M messages.
     """
 
     def __init__(self, setup: Setup, code: GradientCode, worker: int) -> None:
@@ -179,7 +179,7 @@ class CodedProgram:
         """float[messages, width]: the messages from the first `num_chunks` of the worker's K chunks.
 
         `encode float[messages, K, L]`: the coefficients of as many messages as are to be sent, M at most, for the L
-        blocks of the gradient on each chunk, which has d numbers.
+        blocks of the gradient on each chunk.
         """
         code = self._code
         # float[L, width] of each chunk; later ones do not count, though they may have been computed by now.
@@ -198,10 +198,7 @@ class CodedProgram:
     def _loss_and_blocks(
         self, params: Any, round_inputs: RoundInputs, chunk: jax.Array
     ) -> tuple[UnitResult, jax.Array]:
-        """The loss of a chunk, whether all is finite, and the L blocks float[L, width] of its gradient.
-
-        d: the numbers of the gradient, which is padded with zeros.
-        """
+        """The loss of a chunk, whether all is finite, and the L blocks float[L, width] of its gradient."""
         loss, gradient = jax.value_and_grad(self._task.loss)(params, *chunk_batch(self._task, round_inputs, chunk))
         blocks = gradient_blocks(gradient, self._code.num_blocks).astype(self._zeros.dtype)
         return UnitResult(loss, is_finite((loss, gradient))), blocks
