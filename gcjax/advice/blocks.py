@@ -51,7 +51,9 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
     is_never_measured = np.isnan(trace.compute).all(axis=0)
     if is_never_measured.any():
         worker = trace.workers[is_never_measured.argmax()]
-        raise ValueError(f"advice needs a time of every worker; worker {worker} has none. Leave its column out.")
+        raise ValueError(
+            f"advice needs a time of every worker; worker {worker} has none. Leave it out, or take other steps."
+        )
     seconds = with_gaps_filled(trace.compute)
     if not (np.median(seconds, axis=1) > 0).any():
         raise ValueError("advice needs steps that take time; in this trace the median of every step is 0 s.")

@@ -64,6 +64,7 @@ class Trace(NamedTuple):
         """The trace of its steps from one number on, and before another, as a slice has them; None: no limit.
 
         What `reading` counts of rows stays that of the whole file; gaps and who has joined or left are of these steps.
+        A worker without a time in them is still one of the trace.
 
         Args:
           first: the number of the first step, as recorded.
