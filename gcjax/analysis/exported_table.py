@@ -5,7 +5,7 @@ A comparison is a sweep over nothing (`gcjax.analysis.sweeps.of_comparison`).
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,14 +36,13 @@ def curves(sweep: Sweep) -> str:
 
     The values of a sweep's parameters stand first, with "(parameter)" behind a name that another column has, too.
     """
-    parameters = sweeps.parameter_columns(sweep)
+    metrics_of_combinations = [combination.results.metrics for combination in sweep.combinations]
+    parameters = _beside(sweeps.parameter_columns(sweep), set().union(*metrics_of_combinations))
     tables = []
-    for index, combination in enumerate(sweep.combinations):
-        metrics = combination.results.metrics
-        values = {
-            name: np.repeat(column[index : index + 1], metrics["time"].size) for name, column in parameters.items()
-        }
-        tables.append(_with_parameters(values, metrics))
+    for index, metrics in enumerate(metrics_of_combinations):
+        num_rows = metrics["time"].size
+        values = {name: np.repeat(column[index : index + 1], num_rows) for name, column in parameters.items()}
+        tables.append(values | metrics)
     return _csv_text(tables)
 
 
@@ -60,9 +59,9 @@ def _csv_text(tables: Sequence[Columns]) -> str:
     return output.getvalue().decode()
 
 
-def _with_parameters(values: Columns, numbers: Columns) -> Columns:
-    """Columns of parameters, and then those of numbers, whose names stay."""
-    return {f"{name} (parameter)" if name in numbers else name: column for name, column in values.items()} | numbers
+def _beside(parameters: Columns, names: Collection[str]) -> Columns:
+    """Columns of parameters that are to stand beside others of these names, which stay."""
+    return {f"{name} (parameter)" if name in names else name: column for name, column in parameters.items()}
 
 
 def columns(sweep: Sweep, *, against: str | None = None) -> Columns:
@@ -87,7 +86,7 @@ def columns(sweep: Sweep, *, against: str | None = None) -> Columns:
     index_of_combination = {combination.folder: index for index, combination in enumerate(sweep.combinations)}
     indices = [index_of_combination[entry.combination.folder] for entry in entries]
     values = {name: column[indices] for name, column in sweeps.parameter_columns(sweep).items()}
-    return _with_parameters(values, numbers)
+    return _beside(values, numbers) | numbers
 
 
 def latex(sweep: Sweep, *, against: str | None = None) -> str:

@@ -90,6 +90,10 @@ def test_curves_of_combinations_with_other_metrics():
     found = sweep(first, second._replace(results=second.results._replace(metrics=metrics)))
     table = pyarrow.csv.read_csv(io.BytesIO(exported_table.curves(found).encode()))
     assert set(table["perplexity"].to_pylist()) == {None, *range(metrics["time"].size)}
+    text = exported_table.curves(found._replace(parameters=("perplexity",)))
+    with_parameter = pyarrow.csv.read_csv(io.BytesIO(text.encode()))
+    assert with_parameter["perplexity"] == table["perplexity"]
+    assert set(with_parameter["perplexity (parameter)"].to_pylist()) == {1, 2}
 
 
 def test_a_table_in_latex():
