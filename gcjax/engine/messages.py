@@ -15,7 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from gcjax._products import einsum
+from gcjax._products import einsum, matmul
+
+_MAX_TERMS = 8  # of sums that are written out
 
 
 def worker_messages(
@@ -96,7 +98,10 @@ def combined_rows(coefficients: jax.Array, rows: jax.Array) -> jax.Array:
     """float[M, width]: the product of `coefficients float[M, L]` and `rows float[L, width]`.
 
     Written out as sums of rows, since XLA then reads the rows once, while it adds; a matrix product would copy them.
+    With many coefficients it is one all the same: for each array, so many sums would take long to compile.
     """
+    if coefficients.size > _MAX_TERMS:
+        return matmul(coefficients.astype(rows.dtype), rows)
     terms_of_messages = [
         [coefficient * row for coefficient, row in zip(coefficients_of_message, rows, strict=True)]
         for coefficients_of_message in coefficients.astype(rows.dtype)

@@ -49,6 +49,17 @@ def test_a_gradient_of_no_arrays_has_blocks_of_no_numbers():
     np.testing.assert_array_equal(losses, np.full((3, 2), 5.0))
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (20, 20)])
+def test_rows_are_combined_in_few_operations(shape, x64):
+    """They are compiled for each array of a gradient."""
+    generator = np.random.default_rng(0)
+    coefficients, rows = generator.normal(size=shape), generator.normal(size=(shape[1], 7))
+    np.testing.assert_allclose(
+        messages.combined_rows(jnp.asarray(coefficients), jnp.asarray(rows)), coefficients @ rows
+    )
+    assert len(jax.make_jaxpr(messages.combined_rows)(coefficients, rows).eqns) < 60
+
+
 SHAPES = {"matrix": (3, 3), "nothing": (0, 2), "number": (), "vector": (5,)}
 RATE, W, L = 0.1, 4, 2
 CODE = codes.partial(assignments.cyclic(W, load=3), num_blocks=L, rng_key=jax.random.key(4))
