@@ -124,7 +124,7 @@ def messages_of_commit(schedule, e, versions, code):
         yield w * code.num_messages + m, message, decode * float(schedule.weight[e, w])
 
 
-@pytest.mark.slow("codes in groups", "two codes")
+@pytest.mark.slow("two codes")
 @pytest.mark.parametrize("name", ["two codes", "codes in groups"])
 def test_a_compression_that_loses_nothing_changes_nothing_where_rounds_use_several_codes(name, x64):
     d = durations(num_units=12)

@@ -123,7 +123,6 @@ def test_an_answer_to_a_stop_that_was_taken_back_is_none(monkeypatch):
         assert problems("coded", driven("coded", changes, monkeypatch)) == {}
 
 
-@pytest.mark.slow
 def test_a_round_has_the_code_that_its_begin_has_named_whoever_leaves_and_joins(monkeypatch):
     """Rounds take turns with L = 1 and L = 2, and a code of either does without one worker."""
     a_round = [*[("unit", worker) for worker in range(4)] * 3, *[("answer", worker) for worker in range(4)]]
