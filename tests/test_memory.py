@@ -11,6 +11,7 @@ from gcjax import memory
 needs_mappings = pytest.mark.skipif(not pathlib.Path("/proc/self/maps").exists(), reason="the system does not tell")
 
 
+@pytest.mark.slow
 @needs_mappings
 def test_programs_are_compiled_again_after_they_were_forgotten():
     traced = []

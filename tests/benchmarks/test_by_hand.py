@@ -9,7 +9,7 @@ from benchmarks.engine import run_params
 from gcjax import stragglers, tasks
 
 
-@pytest.mark.slow("AD-PSGD", "Ringleader")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", loops())
 def test_a_loop_trains_as_a_run_does(name):
     protocol, loop = loops()[name]

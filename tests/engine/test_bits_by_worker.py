@@ -292,7 +292,7 @@ def mean_and_variance(bits, params):
     return truth / W, square / W**2
 
 
-@pytest.mark.slow("False")
+@pytest.mark.slow
 @pytest.mark.parametrize("is_equal", [False, True])
 def test_the_variance_of_a_commit_is_the_expected_one(is_equal, x64):
     """Over many seeds, up to six standard errors; exactly it is the sum over all masks."""

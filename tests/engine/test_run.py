@@ -196,6 +196,7 @@ def test_initial_parameters_may_be_given(x64):
     assert_close(run.params, params)
 
 
+@pytest.mark.slow
 def test_ssp_0_ends_every_round_like_bsp(x64):
     bsp = engine.run(regression(), protocols.bsp(), optax.sgd(0.1), durations(), rng_key=KEY, eval_every=1)
     ssp = engine.run(regression(), protocols.ssp(staleness=0), optax.sgd(0.1), durations(), rng_key=KEY, eval_every=W)

@@ -160,6 +160,7 @@ def test_the_prediction_takes_what_was_measured(x64):
     assert without[3] < times[3]
 
 
+@pytest.mark.slow
 def test_absences_are_passed_on_by_the_prediction(x64):
     away = absences(workers=(1,), leave=(16.0,), join=(40.0,))
     measured = Calibration(units(10.0, 14.0), np.array([3.0, 3.0]), np.array([2.0, 2.0]), 0.5)

@@ -288,6 +288,7 @@ def test_gradients_are_exact_whichever_code_a_round_has(trained, x64):
     np.testing.assert_allclose(run.params, plain.params, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_replay_has_the_same_bits_and_so_does_the_same_key(trained, x64):
     task, protocol, durations, run = trained
     again = engine.run(task, protocol, optax.sgd(0.05), durations, rng_key=KEY)

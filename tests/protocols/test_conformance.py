@@ -736,6 +736,7 @@ def test_the_verdict_on_wbsp_is_that_of_a_plain_loop():
     assert 3 < sum(verdicts) < 22
 
 
+@pytest.mark.slow
 def test_long_runs_with_ties_hold():
     durations = np.random.default_rng(0).choice([0.1, 0.2, 0.3, 0.7], size=(3800, 16)).astype(np.float32)
     found = quick(protocols.ssp(staleness=3), durations)

@@ -130,6 +130,7 @@ def with_room_for(max_pushes):
 GOLDEN_DURATIONS = np.array([[1.0, 1.5, 3.0], [1.0, 4.0, 3.0]] + [[1.0, 1.5, 3.0]] * 6)
 
 
+@pytest.mark.slow
 def test_a_commit_of_more_pushes_than_there_is_room_for_shows(x64):
     enough, too_little = (quick(with_room_for(room), GOLDEN_DURATIONS, Network(servers=FAR)) for room in (5, 4))
     assert enough.worker.shape == (T * W // 2, 5) and enough.horizon == 8

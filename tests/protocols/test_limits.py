@@ -169,6 +169,7 @@ def test_dynamic_local_updates_of_one_speed_are_fixed(x64):
         check_same(dynamic_rounds, fixed_rounds, np.full((T, W), 1.25), links)
 
 
+@pytest.mark.slow
 def test_messages_do_not_count_as_slowness(x64):
     durations = np.repeat([[1.0, 2.0, 4.0]], 40, axis=0)
     for make in (P.diloco, P.async_local_sgd):
