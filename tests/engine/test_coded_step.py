@@ -117,15 +117,17 @@ def test_accumulating_needs_the_memory_of_one_chunk_gradient():
 
 
 def _estimate(matrices, chunks):
-    """Blocks of the flattened chunk gradients, combined by the L×L matrix of each chunk."""
+    """Blocks of the chunk gradients, array by array, combined by the L×L matrix of each chunk."""
     n, num_blocks = matrices.shape[:2]
-    total = 0
-    for i in range(n):
-        gradient = jax.grad(chunk_mean)(params(), jax.tree.map(lambda x, i=i: jnp.asarray(x[i]), chunks))
-        flat, unravel = jax.flatten_util.ravel_pytree(gradient)
-        blocks = np.pad(flat, (0, -flat.size % num_blocks)).reshape(num_blocks, -1)
-        total = total + np.asarray(matrices[i]) @ blocks
-    return unravel(jnp.asarray(total.reshape(-1)[: flat.size] / n))
+
+    def combined(gradients):
+        """The estimate of one array, from its gradient on each chunk, [n, ...]."""
+        size = gradients[0].size
+        padded = np.pad(np.reshape(gradients, (n, size)), ((0, 0), (0, -size % num_blocks)))
+        blocks = padded.reshape(n, num_blocks, -1)
+        return (matrices @ blocks).sum(axis=0).reshape(-1)[:size].reshape(gradients.shape[1:]) / n
+
+    return jax.tree.map(combined, jax.vmap(jax.grad(chunk_mean), (None, 0))(params(), chunks))
 
 
 @pytest.mark.slow("False-crc", "False-partial L=2")
