@@ -480,21 +480,6 @@ def test_a_message_of_a_unit_that_never_ended_is_caught():
         check(found, promise("sr_sgc"))
 
 
-@pytest.mark.slow("k_async", "ssp")
-@pytest.mark.parametrize("name", ["k_async", "ssp", "worker_busy eager"])
-def test_a_contribution_that_was_never_sent_is_refused(name):
-    found, num_refused = schedule(name), 0
-    for commit, column in contributions(found):
-        worker, last = found.worker[commit, column], found.unit[commit, column] + found.work[commit, column] - 1
-        for seconds in (np.inf, np.nan):
-            lost = changed(found, "send_start", (last, worker), seconds)
-            try:
-                assert not check(lost, promise(name)), (commit, column)
-            except ValueError as error:
-                num_refused += f"unit {last} of worker {worker}, in commit {commit}" in str(error)
-    assert num_refused > 0
-
-
 @pytest.mark.slow("m_sgc")
 @pytest.mark.parametrize("name", ["m_sgc", "sr_sgc"])
 def test_a_contribution_that_does_not_begin_with_its_job_is_caught(name):

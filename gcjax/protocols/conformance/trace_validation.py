@@ -24,7 +24,7 @@ from gcjax.protocols.conformance.step_programs import (
 from gcjax.protocols.conformance.structure import check_times_of_units, check_work_done, latest_equal
 from gcjax.protocols.schedule import Schedule
 from gcjax.specifications import Specification, shown, with_members
-from gcjax.specifications.events import COMMIT, KINDS, MESSAGE, SEND, STEP, Event
+from gcjax.specifications.events import COMMIT, KINDS, MESSAGE, SEND, Event
 from gcjax.wording import counted
 
 VIOLATIONS = ("arrival", "guarantee", "property", "membership")
@@ -102,7 +102,7 @@ def check(
       ValueError: if the numbers of workers differ, or the schedule is of a batch, or the specification does not say
         which events its actions stand for, or not what it promises if workers leave and join; or if a record that keeps
         to it cannot be: the times of a unit, or the units of a worker, do not follow each other, units are used that
-        have never ended or been sent, or a version is read that was not there.
+        have never ended, or a version is read that was not there.
 
     Example:
       >>> schedule = gcjax.protocols.bsp()(jnp.ones((3, 2)))
@@ -137,7 +137,7 @@ def check(
 
 
 def _check_what_no_event_shows(record: Schedule, kinds: Collection[str], *, only_counts_units: bool) -> None:
-    """Raises an error if the times of a unit do not follow each other, or what is used was never done, sent or read.
+    """Raises an error if the times of a unit do not follow each other, or what is used was never done or read.
 
     That work was never done shows where units are events themselves. Where messages are, no more can be used than have
     ended.
@@ -145,25 +145,10 @@ def _check_what_no_event_shows(record: Schedule, kinds: Collection[str], *, only
     check_times_of_units(record)
     _check_units_follow_each_other(record)
     _check_versions_were_made(record, exchanges=SEND in kinds and MESSAGE not in kinds)
-    if STEP not in kinds and not only_counts_units:  # a fragment is sent with a later unit
-        _check_units_were_sent(record)
     if only_counts_units:
         _check_commits_are_of_one_job(record)
     if MESSAGE in kinds:
         check_work_done(record, num_commits=int(np.isfinite(record.time).sum()))
-
-
-def _check_units_were_sent(record: Schedule) -> None:
-    """Raises an error if the last unit of a contribution has no message, which is sent with it."""
-    commit, column = np.nonzero((record.worker >= 0) & (record.work > 0))
-    worker, unit = record.worker[commit, column], (record.unit + record.work - 1)[commit, column]
-    is_sent = np.isfinite(record.send_start[unit, worker])
-    if not is_sent.all():
-        index = int(np.argmin(is_sent))
-        raise ValueError(
-            "the last unit of a contribution must have been sent; send_start is not finite at unit "
-            f"{unit[index]} of worker {worker[index]}, in commit {commit[index]}. Correct the protocol's schedule."
-        )
 
 
 def _check_commits_are_of_one_job(record: Schedule) -> None:
