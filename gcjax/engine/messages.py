@@ -90,8 +90,7 @@ def _message_terms_and_loss(
     """
     loss_and_aux, gradient = jax.value_and_grad(loss, has_aux=has_aux)(params, chunk)
     num_blocks = coefficients.shape[1]
-    blocks_of_arrays = [_blocks_of_array(x, num_blocks).astype(dtype) for x in jax.tree.leaves(gradient)]
-    return [combined_rows(coefficients, blocks) for blocks in blocks_of_arrays], loss_and_aux
+    return [combined_rows(coefficients, blocks) for blocks in _array_blocks(gradient, num_blocks, dtype)], loss_and_aux
 
 
 def combined_rows(coefficients: jax.Array, rows: jax.Array) -> jax.Array:
@@ -112,8 +111,7 @@ def combined_rows(coefficients: jax.Array, rows: jax.Array) -> jax.Array:
 def gradient_blocks(gradient: Any, num_blocks: int) -> jax.Array:
     """float[L, width]: the blocks of a gradient pytree."""
     dtype = block_shape(gradient, num_blocks).dtype
-    blocks_of_arrays = [_blocks_of_array(x, num_blocks).astype(dtype) for x in jax.tree.leaves(gradient)]
-    return _side_by_side(blocks_of_arrays, (num_blocks,), dtype)
+    return _side_by_side(_array_blocks(gradient, num_blocks, dtype), (num_blocks,), dtype)
 
 
 def _side_by_side(parts: Sequence[jax.Array], shape: tuple[int, ...], dtype: Any) -> jax.Array:
@@ -132,10 +130,10 @@ def _widths(params: Any, num_blocks: int) -> list[int]:
     return [-(-math.prod(jnp.shape(x)) // num_blocks) for x in jax.tree.leaves(params)]
 
 
-def _blocks_of_array(array: jax.Array, num_blocks: int) -> jax.Array:
-    """float[L, ceil(n / L)]: the blocks of an array of n numbers."""
-    flat = jnp.ravel(array)
-    return jnp.pad(flat, (0, -flat.size % num_blocks)).reshape(num_blocks, -1)
+def _array_blocks(gradient: Any, num_blocks: int, dtype: Any) -> list[jax.Array]:
+    """The blocks of each array of a gradient pytree, float[L, ceil(n / L)] of one of n numbers."""
+    flat_arrays = [jnp.ravel(array).astype(dtype) for array in jax.tree.leaves(gradient)]
+    return [jnp.pad(flat, (0, -flat.size % num_blocks)).reshape(num_blocks, -1) for flat in flat_arrays]
 
 
 def decoded_blocks(decode: jax.Array, messages: jax.Array) -> jax.Array:
