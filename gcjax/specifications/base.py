@@ -17,6 +17,7 @@ Letters: W workers, C components, D entries of a state, n states.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -119,7 +120,7 @@ class Role(NamedTuple):
             for may_change, old, new in frame_and_arrays
             if may_change is not True and old is not new
         ]
-        return jnp.stack([*unchanged_outside_frame, jnp.asarray(self.rule(before, after, component))]).all()
+        return reduce(jnp.logical_and, unchanged_outside_frame, self.rule(before, after, component))
 
 
 def always(state: State) -> jax.Array:

@@ -9,6 +9,7 @@ is stale by at most these. Version, read and these pushes can all grow without b
 pushes_of_others` matters, so that states are kept with none.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -235,15 +236,16 @@ class _Program(NamedTuple):
         beyond the last row counts as that; `num_unread_pushes` is 1 from push to read.
         """
         is_member = self.members(state, server)
-        group_at_level = jnp.asarray(self.grouping.levels).at[level].get(mode="clip")
         after = state._replace(
-            group=jnp.where(is_member, group_at_level, state.group),
             read=jnp.where(is_member, state.version, state.read),
             pushes_of_others=jnp.where(is_member, 0, state.pushes_of_others),
             num_unread_pushes=jnp.where(is_member, 0, state.num_unread_pushes),
             pending_units=jnp.where(is_member, 0, state.pending_units),
             level=level,
         )
+        if len(self.grouping.levels) > 1:
+            group_at_level = jnp.asarray(self.grouping.levels).at[level].get(mode="clip")
+            after = after._replace(group=jnp.where(is_member, group_at_level, state.group))
         group_exists, lowest_member = is_member.any(), server - self.num_workers
         return after, group_exists & (state.num_unread_pushes[lowest_member] == 1)
 
@@ -266,7 +268,7 @@ class _Program(NamedTuple):
         names = ("group", "pending_units", "read", "num_unread_pushes")
         pairs = [(getattr(before, name), getattr(after, name)) for name in names]
         other_fields_are_same = [old == new for old, new in pairs if old is not new]
-        others_as_expected = (jnp.stack([*other_fields_are_same, others_counted]).all(axis=0) | is_member).all()
+        others_as_expected = (reduce(jnp.logical_and, other_fields_are_same, others_counted) | is_member).all()
         alternates = after.num_unread_pushes[lowest_member] == 1 - before.num_unread_pushes[lowest_member]
         is_other_member = is_member & ~is_own_entry(self.num_workers, lowest_member)
         only_at_lowest = ~(is_other_member & (after.num_unread_pushes > 0)).any()
@@ -281,7 +283,7 @@ class _Program(NamedTuple):
         Only a read changes `level`, how often groups have been halved.
         """
         names = ("pending_units", "read", "pushes_of_others", "group")
-        is_unchanged = jnp.stack([getattr(after, name) == getattr(before, name) for name in names]).all(axis=0)
+        is_unchanged = reduce(jnp.logical_and, [getattr(after, name) == getattr(before, name) for name in names])
         members_are_done = ((self.is_complete(before.pending_units) & is_unchanged) | ~is_member).all()
         return members_are_done & (after.level == before.level)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gcjax.protocols.conformance.committed_units import CommittedUnits, last_arrival
+from gcjax.protocols.conformance.committed_units import CommittedUnits, last_arrival, time_of_version
 from gcjax.protocols.conformance.structure import latest_equal
 from gcjax.protocols.schedule import Schedule
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, STEP, UNIT
@@ -58,7 +58,7 @@ def begin_columns(
         "group": committed.lowest_worker[commit],
         "column": committed.column[first_row],
         "waited": time > latest_equal(last_message),
-        "is_premature": version > np.searchsorted(record.time, time, side="right"),
+        "is_premature": time_of_version(record, version) > time,
     }
     is_ambiguous = time == _ambiguous_begin_times(record, committed)[version.clip(0, record.time.size)]
     is_ambiguous |= _is_replaced_at_moment(record, time, version, also_made=not before_commits)

@@ -3,7 +3,7 @@
 Letters: T units sampled per worker, W workers, E commits, C contributions to a commit.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,6 +71,11 @@ def on_host(schedule: Schedule) -> Schedule:
         if not holds:
             raise ValueError(f"{rule} in a schedule; in this one they do otherwise. Correct the protocol's schedule.")
     return record
+
+
+def time_of_version(record: Schedule, version: Any) -> np.ndarray:
+    """When each version, `int32[...]`, was made, in seconds `float[...]`; -inf for 0 and -1 (none), inf if never."""
+    return np.take(np.r_[np.float32(-np.inf), record.time, np.float32(np.inf)], version, mode="clip")
 
 
 def committed_units(record: Schedule, *, commits_all_units: bool) -> CommittedUnits:

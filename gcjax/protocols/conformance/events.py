@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gcjax.protocols.conformance.begins import Columns, begin_columns
-from gcjax.protocols.conformance.committed_units import CommittedUnits, committed_units, on_host
+from gcjax.protocols.conformance.committed_units import CommittedUnits, committed_units, on_host, time_of_version
 from gcjax.protocols.conformance.structure import latest_equal
 from gcjax.protocols.conformance.unused_messages import num_skipped_messages, num_unused_messages
 from gcjax.protocols.schedule import Schedule
@@ -225,7 +225,7 @@ def _step_columns(record: Schedule, committed: CommittedUnits) -> Columns:
 def _is_read_early(record: Schedule, columns: Columns) -> np.ndarray:
     """bool[events]: whether the event's unit started with a version that was not there yet."""
     start = record.start[columns["unit"], columns["worker"]]
-    return columns["version"] > np.searchsorted(record.time, latest_equal(start), side="right")
+    return time_of_version(record, columns["version"]) > latest_equal(start)
 
 
 def _message_columns(record: Schedule, committed: CommittedUnits) -> Columns:

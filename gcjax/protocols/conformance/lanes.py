@@ -6,6 +6,7 @@ Each must end in the state in which the next one begins.
 """
 
 from collections.abc import Callable, Iterator
+from functools import reduce
 from typing import Any
 
 import jax
@@ -21,8 +22,8 @@ NUM_STEPS = 512
 """Events of a lane."""
 
 State = Any
-CheckedStep = Callable[[State, Event], tuple[State, jax.Array]]
-"""`(state, event) -> (the state in which the next event happens, bool[2]: what this one violates)`."""
+CheckedStep = Callable[[State, Event], tuple[State, tuple[jax.Array, jax.Array]]]
+"""`(state, event) -> (the state in which the next event happens, two bool[]: what this one violates)`."""
 
 
 class Lanes:
@@ -78,8 +79,8 @@ def _is_kept(checked_step: CheckedStep, first_state: State, end_state: State, ev
     def step(carry: tuple[State, jax.Array], event: Event) -> tuple[tuple[State, jax.Array], None]:
         """The state after an event, and bool[], whether this one or one before it violates anything; collects None."""
         state, is_violated = carry
-        next_state, violates = checked_step(state, event)
-        return (next_state, is_violated | violates.any()), None
+        next_state, violations = checked_step(state, event)
+        return (next_state, reduce(jnp.logical_or, violations, is_violated)), None
 
     (state, is_violated), _ = jax.lax.scan(step, (first_state, jnp.zeros((), bool)), events)
     is_end = [(x == y).all() for x, y in zip(state, end_state, strict=True)]

@@ -1,7 +1,7 @@
 """The programs of a specification with which events of a record are replayed as its steps."""
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -111,28 +111,28 @@ class Programs:
             return step.next, (state, step)
 
         _, (states, steps) = jax.lax.scan(advance, state, events)
-        return states, jax.vmap(self._violations)(states, steps, events)
+        return states, jnp.stack(jax.vmap(self._violations)(states, steps, events), axis=-1)
 
     def _violations_between(self, states: State, events: Event) -> jax.Array:
         """bool[events, 2]: what events violate, between the states `[events + 1]` before them and after the last."""
         before, after = (jax.tree.map(lambda x, rows=rows: x[rows], states) for rows in (slice(-1), slice(1, None)))
-        next_states, violations = jax.vmap(self._checked_step)(before, events)
+        next_states, (breaks_guarantee, breaks_property) = jax.vmap(self._checked_step)(before, events)
         leads_elsewhere = ~jax.vmap(_are_equal)(next_states, after)
-        return violations | jnp.stack([leads_elsewhere, jnp.zeros_like(leads_elsewhere)], axis=-1)
+        return jnp.stack([breaks_guarantee | leads_elsewhere, breaks_property], axis=-1)
 
-    def _checked_step(self, state: State, event: Event) -> tuple[State, jax.Array]:
-        """The state in which the event after this one happens, and bool[2], what this one violates."""
+    def _checked_step(self, state: State, event: Event) -> tuple[State, tuple[jax.Array, jax.Array]]:
+        """The state in which the event after this one happens, and two bool[]: what this one violates."""
         step = self._step(state, event)
         return step.next, self._violations(state, step, event)
 
-    def _violations(self, before: State, step: Step, event: Event) -> jax.Array:
-        """bool[2]: whether the step of an event is not guaranteed, and whether the property does not hold at it."""
+    def _violations(self, before: State, step: Step, event: Event) -> tuple[jax.Array, jax.Array]:
+        """Two bool[]: whether the step of an event is not guaranteed, and whether the property does not hold at it."""
         spec, after = self.specification, step.after
-        is_unchanged = _are_equal(after, before)  # every guarantee allows doing nothing
+        is_unchanged = _are_equal(before, after)  # every guarantee allows doing nothing
         is_guaranteed = step.agrees & (is_unchanged | spec.guarantee(before, after, step.component))
         has_property = spec.invariant(after) & spec.step_property(before, after, step.component)
         is_asked = _is_of_kinds(event, (kind for kind in self.actions_of_kind if self._is_asked(kind)))
-        return is_asked & ~jnp.stack([is_guaranteed, has_property])
+        return is_asked & ~is_guaranteed, is_asked & ~has_property
 
     def _step(self, state: State, event: Event) -> Step:
         """The step of an event of any kind; nothing, by component 0, if it is of none that actions stand for."""
@@ -215,8 +215,8 @@ def _is_of_kinds(event: Event, kinds: Iterable[str]) -> jax.Array:
 
 def _are_equal(state: State, other: State) -> jax.Array:
     """bool[]: whether two states are equal."""
-    differences = [(x != y).any() for x, y in zip(state, other, strict=True) if x is not y]
-    return ~jnp.stack([jnp.zeros((), bool), *differences]).any()
+    comparisons = [(x == y).all() for x, y in zip(state, other, strict=True) if x is not y]
+    return reduce(jnp.logical_and, comparisons, jnp.ones((), bool))
 
 
 def _choose(condition: jax.Array, if_true: Any, if_false: Any) -> Any:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.protocols.conformance.committed_units import on_host
+from gcjax.protocols.conformance.committed_units import on_host, time_of_version
 from gcjax.protocols.conformance.events import Events, events
 from gcjax.protocols.conformance.memberships import Membership, events_with_members
 from gcjax.protocols.conformance.step_programs import (
@@ -173,9 +173,9 @@ def _check_versions_were_made(record: Schedule, *, exchanges: bool) -> None:
     reading_ends: Any = record.compute_end
     if exchanges:
         reading_ends = np.minimum.accumulate(record.send_start[::-1], axis=0)[::-1]  # [T, W], the next of the worker
-    newest_version = np.searchsorted(record.time, latest_equal(reading_ends), side="right")
-    is_wrong = np.isfinite(record.start) & (record.read > newest_version)
-    is_wrong &= newest_version < np.isfinite(record.time).sum()
+    last_commit_time = record.time[np.isfinite(record.time)].max(initial=-np.inf)
+    was_not_there = time_of_version(record, record.read) > latest_equal(reading_ends)
+    is_wrong = np.isfinite(record.start) & was_not_there & (latest_equal(reading_ends) < last_commit_time)
     if exchanges:
         is_wrong |= (record.read >= 0) & ~(np.isfinite(reading_ends) & (reading_ends <= latest_equal(record.horizon)))
     if is_wrong.any():
