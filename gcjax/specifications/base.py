@@ -234,6 +234,12 @@ class Specification(NamedTuple):
         return jnp.where(is_worker, allowed_to_worker, self.server.allows(before, after, component))
 
 
+def are_equal(state: State, other: State) -> jax.Array:
+    """bool[]: whether two states are equal. An array that is the same object in both is not compared."""
+    is_equal = [(x == y).all() for x, y in zip(state, other, strict=True) if x is not y]
+    return reduce(jnp.logical_and, is_equal, jnp.ones((), bool))
+
+
 class Layout(NamedTuple):
     """States as rows of numbers, and as one number each, the key.
 

@@ -7,6 +7,7 @@ then pushes the difference. Times are left open: any exchange may be next.
 stale by at most these. Only the staleness less these matters, so that states are kept with none.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -173,7 +174,7 @@ class _Exchange(NamedTuple):
         # Of other workers only `pushes_of_others` changes; the first array, the version, has no entries of workers.
         expected_after = before._replace(pushes_of_others=before.pushes_of_others + jnp.where(pushes, 1, 0))
         is_entry_as_expected = [x == y for x, y in zip(expected_after[1:], after[1:], strict=True)]
-        others_as_expected = (jnp.stack(is_entry_as_expected).all(axis=0) | is_own_worker).all()
+        others_as_expected = (reduce(jnp.logical_and, is_entry_as_expected) | is_own_worker).all()
         old, new = (_own_state(state, worker) for state in (before, after))
         is_complete = (
             (old.pending_units == self.num_local_steps)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.specifications.base import Action, Numbers, Role, Specification, State, any_step, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, State, any_step, are_equal, zeros
 from gcjax.specifications.events import JOIN, LEAVE, Event
 
 _WORKER_ROLE, _SERVER_ROLE = 0, 1
@@ -165,8 +165,8 @@ class _WithAlive(NamedTuple):
             return is_step
         state_if_left, _ = _leave(before, component)
         state_if_joined, _ = self.join(before, component)
-        leaves = (before.alive[component] > 0) & _states_are_equal(after, state_if_left)
-        joins = (before.alive[component] == 0) & _states_are_equal(after, state_if_joined)
+        leaves = (before.alive[component] > 0) & are_equal(after, state_if_left)
+        joins = (before.alive[component] == 0) & are_equal(after, state_if_joined)
         return is_step | leaves | joins
 
 
@@ -178,8 +178,3 @@ def _leave(state: State, worker: jax.Array) -> tuple[State, jax.Array]:
 def _takes_part_no_longer_or_anew(before: State, after: State, event: Event) -> jax.Array:
     """bool[]: whether the step changes whether the event's worker takes part."""
     return after.alive[event.worker] != before.alive[event.worker]
-
-
-def _states_are_equal(state: State, other: State) -> jax.Array:
-    """bool[]: whether two states are equal."""
-    return jnp.stack([(jnp.asarray(x) == y).all() for x, y in zip(state, other, strict=True)]).all()

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.specifications.base import Action, Role, Specification, check_num_workers
+from gcjax.specifications.base import Action, Role, Specification, are_equal, check_num_workers
 from gcjax.specifications.events import COMMIT, MESSAGE, SEND, Event
 from gcjax.wording import counted
 
@@ -72,8 +72,7 @@ class SequentialCode(NamedTuple):
         first_late = jnp.max(jnp.where(late == 1, rounds_ago, -1), axis=0)
         late_within_burst = (first_late - last_late < self.burst).all()
         conforms = late_within_burst & (late.any(axis=0).sum() <= self.max_slow)
-        is_expected = [(x == y).all() for x, y in zip(after, self.state_of_next_round(before), strict=True)]
-        return conforms & jnp.stack(is_expected).all()
+        return conforms & are_equal(after, self.state_of_next_round(before))
 
     def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
         """bool[]: whether no round ends before the job that must be decodable then is so."""

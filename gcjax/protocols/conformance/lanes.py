@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.specifications import Specification
+from gcjax.specifications.base import are_equal
 from gcjax.specifications.events import Event
 
 STATE_ENTRIES = 1 << 13
@@ -83,5 +84,4 @@ def _is_kept(checked_step: CheckedStep, first_state: State, end_state: State, ev
         return (next_state, reduce(jnp.logical_or, violations, is_violated)), None
 
     (state, is_violated), _ = jax.lax.scan(step, (first_state, jnp.zeros((), bool)), events)
-    is_end = [(x == y).all() for x, y in zip(state, end_state, strict=True)]
-    return ~is_violated & jnp.stack(is_end).all()
+    return ~is_violated & are_equal(state, end_state)

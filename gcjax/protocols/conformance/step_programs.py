@@ -1,7 +1,7 @@
 """The programs of a specification with which events of a record are replayed as its steps."""
 
 from collections.abc import Iterable
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from gcjax._padding import padded_size
 from gcjax.protocols.conformance.lanes import Lanes
 from gcjax.specifications import Specification
-from gcjax.specifications.base import Action, any_step
+from gcjax.specifications.base import Action, any_step, are_equal
 from gcjax.specifications.events import KINDS, Event
 
 MIN_PADDED_ROWS = 64
@@ -117,7 +117,7 @@ class Programs:
         """bool[events, 2]: what events violate, between the states `[events + 1]` before them and after the last."""
         before, after = (jax.tree.map(lambda x, rows=rows: x[rows], states) for rows in (slice(-1), slice(1, None)))
         next_states, (breaks_guarantee, breaks_property) = jax.vmap(self._checked_step)(before, events)
-        leads_elsewhere = ~jax.vmap(_are_equal)(next_states, after)
+        leads_elsewhere = ~jax.vmap(are_equal)(next_states, after)
         return jnp.stack([breaks_guarantee | leads_elsewhere, breaks_property], axis=-1)
 
     def _checked_step(self, state: State, event: Event) -> tuple[State, tuple[jax.Array, jax.Array]]:
@@ -128,7 +128,7 @@ class Programs:
     def _violations(self, before: State, step: Step, event: Event) -> tuple[jax.Array, jax.Array]:
         """Two bool[]: whether the step of an event is not guaranteed, and whether the property does not hold at it."""
         spec, after = self.specification, step.after
-        is_unchanged = _are_equal(before, after)  # every guarantee allows doing nothing
+        is_unchanged = are_equal(before, after)  # every guarantee allows doing nothing
         is_guaranteed = step.agrees & (is_unchanged | spec.guarantee(before, after, step.component))
         has_property = spec.invariant(after) & spec.step_property(before, after, step.component)
         is_asked = _is_of_kinds(event, (kind for kind in self.actions_of_kind if self._is_asked(kind)))
@@ -213,15 +213,9 @@ def _is_of_kinds(event: Event, kinds: Iterable[str]) -> jax.Array:
     return (event.kind == np.array([KINDS.index(kind) for kind in kinds], np.int32)).any()
 
 
-def _are_equal(state: State, other: State) -> jax.Array:
-    """bool[]: whether two states are equal."""
-    comparisons = [(x == y).all() for x, y in zip(state, other, strict=True) if x is not y]
-    return reduce(jnp.logical_and, comparisons, jnp.ones((), bool))
-
-
 def _choose(condition: jax.Array, if_true: Any, if_false: Any) -> Any:
     """The tree of arrays `if_true` where the condition `bool[]` holds, otherwise `if_false`.
 
-    An array that is the same object in both is taken as it is, so that `_are_equal` need not compare it.
+    An array that is the same object in both is taken as it is, so that `are_equal` need not compare it.
     """
     return jax.tree.map(lambda x, y: x if x is y else jnp.where(condition, x, y), if_true, if_false)
