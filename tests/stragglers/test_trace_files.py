@@ -236,6 +236,16 @@ def test_parquet_that_is_not_a_trace_is_refused(tmp_path):
         stragglers.read_trace(tmp_path / "trace.parquet")
 
 
+def test_parquet_that_was_changed_is_refused_where_it_has_checksums(tmp_path):
+    seconds = np.random.default_rng(0).uniform(1, 2, 1000)
+    parquet.write_table(pa.table({"0": seconds}), tmp_path / "t.parquet", write_page_checksum=True)
+    data = bytearray((tmp_path / "t.parquet").read_bytes())
+    data[2000] ^= 1
+    (tmp_path / "t.parquet").write_bytes(data)
+    with pytest.raises(ValueError, match="can be read; got .*t.parquet: .*[Cc][Rr][Cc]"):
+        stragglers.read_trace(tmp_path / "t.parquet")
+
+
 def test_bad_arrays_are_not_written(tmp_path):
     with pytest.raises(ValueError, match="got int64"):
         stragglers.write_trace(tmp_path / "t.csv", np.ones((2, 2), int))

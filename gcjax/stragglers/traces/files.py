@@ -178,7 +178,9 @@ def _read(path: Path, columns: Mapping[str, str] | None, scale: float, worker: s
         if is_array:
             array = _with_fractions(np.load(io.BytesIO(data), allow_pickle=False))
         elif is_parquet:
-            source = parquet.ParquetFile(os.fspath(path) if is_read_in_parts else pa.BufferReader(data))
+            source = parquet.ParquetFile(
+                os.fspath(path) if is_read_in_parts else pa.BufferReader(data), page_checksum_verification=True
+            )
         else:
             table = _table_of_csv(data, columns)
             names = table.column_names  # refuses text that is not UTF-8
