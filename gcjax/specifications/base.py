@@ -120,7 +120,7 @@ class Role(NamedTuple):
             for may_change, old, new in frame_and_arrays
             if may_change is not True and old is not new
         ]
-        return reduce(jnp.logical_and, unchanged_outside_frame, self.rule(before, after, component))
+        return reduce(jnp.logical_and, unchanged_outside_frame, jnp.asarray(self.rule(before, after, component)))
 
 
 def always(state: State) -> jax.Array:
