@@ -9,7 +9,6 @@ is stale by at most these. Version, read and these pushes can all grow without b
 pushes_of_others` matters, so that states are kept with none.
 """
 
-from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -258,51 +257,50 @@ class _Program(NamedTuple):
         """bool[]: whether a server pushes and reads alternately, for its own members, and others count its pushes.
 
         Nothing else changes. `num_unread_pushes` and `pushes_of_others` count at a group's lowest worker; elsewhere
-        they are 0.
+        they are 0. Only a read changes `level`, how often groups have been halved.
         """
         is_member, lowest_member = before.group == server - self.num_workers, self._lowest_member_or_0(server)
-        pushes = after.version == before.version + 1
-        others_counted = after.pushes_of_others == before.pushes_of_others + jnp.where(
-            self._is_lowest_member(before) & ~is_member & pushes, 1, 0
+        is_push = before.num_unread_pushes[lowest_member] == 0
+        num_pushes = is_push.astype(jnp.int32)
+        is_unchanged = (
+            (after.group == before.group) & (after.pending_units == before.pending_units) & (after.read == before.read)
         )
-        names = ("group", "pending_units", "read", "num_unread_pushes")
-        pairs = [(getattr(before, name), getattr(after, name)) for name in names]
-        other_fields_are_same = [old == new for old, new in pairs if old is not new]
-        others_as_expected = (reduce(jnp.logical_and, other_fields_are_same, others_counted) | is_member).all()
+        others_count_push = jnp.where(self._is_lowest_member(before), num_pushes, 0)
+        num_new_pushes = after.pushes_of_others - before.pushes_of_others
+        is_right_for_other = (
+            is_unchanged & (num_new_pushes == others_count_push) & (after.num_unread_pushes == before.num_unread_pushes)
+        )
+        has_pushed = self.is_complete(before.pending_units) & is_unchanged & (num_new_pushes == 0)
+        only_at_lowest = is_own_entry(self.num_workers, lowest_member) | (after.num_unread_pushes <= 0)
+        is_right_for_member = jnp.where(is_push, has_pushed, self._has_read(before, after)) & only_at_lowest
         alternates = after.num_unread_pushes[lowest_member] == 1 - before.num_unread_pushes[lowest_member]
-        is_other_member = is_member & ~is_own_entry(self.num_workers, lowest_member)
-        only_at_lowest = ~(is_other_member & (after.num_unread_pushes > 0)).any()
-        may_push = before.num_unread_pushes[lowest_member] == 0
-        is_push = pushes & may_push & self._is_push(before, after, is_member)
-        is_read = (after.version == before.version) & ~may_push & self._is_read(before, after, is_member)
-        return is_member.any() & others_as_expected & alternates & only_at_lowest & (is_push | is_read)
-
-    def _is_push(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
-        """bool[]: whether each member has done its units, and the step changes nothing of theirs.
-
-        Only a read changes `level`, how often groups have been halved.
-        """
-        names = ("pending_units", "read", "pushes_of_others", "group")
-        is_unchanged = reduce(jnp.logical_and, [getattr(after, name) == getattr(before, name) for name in names])
-        members_are_done = ((self.is_complete(before.pending_units) & is_unchanged) | ~is_member).all()
-        return members_are_done & (after.level == before.level)
-
-    def _is_read(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
-        """bool[]: whether all members read the newest version, and the group stays, or is split as at the new level.
-
-        `level`: how often groups have been halved; a row of `levels int[levels, W]`, each worker's group then.
-        """
-        reads_newest = (after.read == before.version) & (after.pushes_of_others == 0) & (after.pending_units == 0)
-        is_split_at_level = after.group == jnp.asarray(self.grouping.levels).at[after.level].get(mode="clip")
-        stays_as_it_is = (after.group == before.group) & (after.level == before.level)
-        split_or_same = (is_split_at_level | ~is_member).all() | (stays_as_it_is | ~is_member).all()
-        is_same_or_next_level = (after.level - before.level >= 0) & (after.level - before.level <= 1)
         return (
-            (reads_newest | ~is_member).all()
-            & split_or_same
-            & is_same_or_next_level
-            & (after.level < len(self.grouping.levels))
+            is_member.any()
+            & jnp.where(is_member, is_right_for_member, is_right_for_other).all()
+            & (after.version == before.version + num_pushes)
+            & alternates
+            & jnp.where(is_push, after.level == before.level, self._is_split(before, after, is_member))
         )
+
+    def _has_read(self, before: Groups, after: Groups) -> jax.Array:
+        """bool[W]: who has read the newest version and begins anew; its group is the same if there is one level."""
+        has_read = (after.read == before.version) & (after.pushes_of_others == 0) & (after.pending_units == 0)
+        return has_read & (after.group == before.group) if len(self.grouping.levels) == 1 else has_read
+
+    def _is_split(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
+        """bool[]: whether a read leaves the members' group as it is, or splits it as at the new level.
+
+        `level`: how often groups have been halved; a row of `levels int[levels, W]`, each worker's group then. A read
+        may go one level on.
+        """
+        is_same_level = after.level == before.level
+        if len(self.grouping.levels) == 1:
+            return is_same_level
+        is_split_at_level = after.group == jnp.asarray(self.grouping.levels).at[after.level].get(mode="clip")
+        is_split = (is_split_at_level | ~is_member).all()
+        stays_as_it_is = is_same_level & ((after.group == before.group) | ~is_member).all()
+        is_same_or_next_level = is_same_level | (after.level == before.level + 1)
+        return (is_split | stays_as_it_is) & is_same_or_next_level & (after.level < len(self.grouping.levels))
 
     def invariant(self, state: Groups) -> jax.Array:
         """bool[]: whether each group has the number of a member, and nobody is more than one unit ahead in it.
