@@ -22,6 +22,7 @@ from benchmarks.timing import Row, peak_mebibytes, rows_of_child
 from gcjax import parameter_server, protocols, tasks
 from gcjax.parameter_server import Limits, Server, Setup
 from gcjax.parameter_server import flight as transport
+from gcjax.parameter_server.rule_state import JOIN, MESSAGE, RuleState
 from gcjax.parameter_server.security import NO_SECURITY
 from gcjax.parameter_server.setups import fingerprint
 from gcjax.parameter_server.transport import Disconnected
@@ -281,6 +282,22 @@ def many_workers(num_workers: int = NUM_WORKERS, num_processes: int = 4) -> list
     ]  # fmt: skip
 
 
+def rule() -> list[Row]:
+    """What the server takes to ask the rule of ASP for a push, by the number of workers; nothing else happens."""
+    notes = []
+    for num_workers in (2, 16, 1000):
+        rule_state = RuleState(setup_of(10, num_workers).rule(), num_workers)
+        rule_state.warm_up()
+        for worker in range(num_workers):
+            rule_state.decide(JOIN, worker, now=0.5, compute_seconds=0.0)
+        begin_times = []
+        for push in range(2001):
+            begin_times.append(time.perf_counter())
+            rule_state.decide(MESSAGE, push % num_workers, now=1.0 + push, compute_seconds=0.1)
+        notes.append(f"{1e6 * statistics.median(np.diff(begin_times)):.0f} us with {num_workers:,}")
+    return [Row(what="asking the rule for a push, by workers", value=", ".join(notes), target="", met=True, note="")]
+
+
 def rounds() -> list[Row]:
     """Wall time of a BSP round of four workers over the computing of the slowest, at 100 ms a unit."""
     limits = Limits(NUM_ROUNDS, seconds=60.0, join_seconds=120.0)
@@ -367,7 +384,7 @@ def _own_memory_row() -> Row:
 
 def server() -> list[Row]:
     """All of them."""
-    return [*pushes(), *many_workers(), *check(), *log(), *rounds(), *killed_worker(), *memory()]
+    return [*pushes(), *many_workers(), *check(), *log(), *rule(), *rounds(), *killed_worker(), *memory()]
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
+from gcjax.compiler_options import small_operations
 from gcjax.parameter_server.packed_view import Decision, PackedView, decision_of, packed, unpacked
 from gcjax.protocols.simulation import decisions, rules
 from gcjax.protocols.simulation.rules import Rule, View
@@ -32,8 +33,9 @@ class RuleState:
         self.view = first_view(rule, num_workers)
         self.alive = self.idle = np.zeros(num_workers, bool)
         self._has_times = rule.alarm is not None or rule.stop is not None or rule.turn_seconds is not None
-        self._decide = jax.jit(partial(_decide, rule))
-        self._would_stop = jax.jit(partial(_would_stop, rule))
+        options = small_operations()
+        self._decide = jax.jit(partial(_decide, rule), compiler_options=options)
+        self._would_stop = jax.jit(partial(_would_stop, rule), compiler_options=options)
 
     @property
     def view(self) -> View:
