@@ -2,10 +2,12 @@
 
 Where a specification says how its states are counted (`Specification.replay`), the states in which stretches begin are
 known at once. All stretches of a block then go on together, a step of each at a time, so that few states are in memory.
-Each must end in the state in which the next one begins.
+Each must end in the state in which the next one begins. Blocks are replayed by several threads.
 """
 
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any
 
@@ -44,7 +46,7 @@ class Lanes:
         num_entries = max(sum(np.size(x) for x in specification.initial), 1)
         self._num_lanes = 1 << max(round(np.log2(STATE_ENTRIES / num_entries)), 0)
         self.block_size = self._num_lanes * NUM_STEPS
-        self._all_kept = jax.jit(jax.vmap(lambda *lane: _is_kept(checked_step, *lane)))
+        self._are_kept = jax.jit(jax.vmap(lambda *lane: _is_kept(checked_step, *lane)))
 
     def kept_blocks(self, state: State, events: Event, is_wrong: np.ndarray) -> Iterator[State]:
         """The state after each block of events that keeps to the specification, up to the first that does not.
@@ -57,21 +59,32 @@ class Lanes:
           is_wrong: bool[events], events that are wrong in any state.
         """
         # int[lanes + 1]: the first event of each lane in the block, and the end of the block.
-        states_and_kept_lanes, first_rows = [], np.linspace(0, self.block_size, self._num_lanes + 1, dtype=int)
-        for first_event in range(0, events.kind.size - self.block_size + 1, self.block_size):
-            in_block = slice(first_event, first_event + self.block_size)
-            if is_wrong[in_block].any():
-                break
-            events_of_block = jax.tree.map(lambda x, in_block=in_block: x[in_block], events)
-            states = self._replay(state, events_of_block, first_rows)  # arrays [lanes + 1, ...]
-            first_states, end_states = (jax.tree.map(lambda x, s=s: x[s], states) for s in (slice(-1), slice(1, None)))
-            lanes = jax.tree.map(lambda x: x.reshape(self._num_lanes, -1), events_of_block)  # [lanes, NUM_STEPS]
-            state = jax.tree.map(lambda x: x[-1], states)
-            states_and_kept_lanes.append((state, self._all_kept(first_states, end_states, lanes)))  # bool[lanes]
-        for state, is_kept in states_and_kept_lanes:  # read only now: they are dispatched asynchronously
-            if not np.asarray(is_kept).all():
+        states_and_results, first_rows = [], np.linspace(0, self.block_size, self._num_lanes + 1, dtype=int)
+        with ThreadPoolExecutor(os.cpu_count()) as threads:  # JAX runs the programs of one thread one after the other
+            for first_event in range(0, events.kind.size - self.block_size + 1, self.block_size):
+                in_block = slice(first_event, first_event + self.block_size)
+                if is_wrong[in_block].any():
+                    break
+                events_of_block = jax.tree.map(lambda x, in_block=in_block: x[in_block], events)
+                states = self._replay(state, events_of_block, first_rows)  # arrays [lanes + 1, ...]
+                result = threads.submit(self._is_block_kept, states, events_of_block)
+                if first_event == 0:
+                    result.result()  # the program is compiled now, once, and not by each thread
+                state = jax.tree.map(lambda x: x[-1], states)
+                states_and_results.append((state, result))
+        for state, result in states_and_results:
+            if not result.result():
                 return
             yield state
+
+    def _is_block_kept(self, states: State, events: Event) -> bool:
+        """Whether a block of events keeps to the specification, from `states`, arrays [lanes + 1, ...].
+
+        A lane begins in one of these states, and must end in the next one.
+        """
+        first_states, end_states = (jax.tree.map(lambda x, s=s: x[s], states) for s in (slice(-1), slice(1, None)))
+        lanes = jax.tree.map(lambda x: x.reshape(self._num_lanes, -1), events)  # [lanes, NUM_STEPS]
+        return bool(self._are_kept(first_states, end_states, lanes).all())  # bool[lanes]
 
 
 def _is_kept(checked_step: CheckedStep, first_state: State, end_state: State, events: Event) -> jax.Array:
