@@ -3,24 +3,21 @@
 What is compiled is the same as without, and so is every result.
 """
 
-import contextlib
 import itertools
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
+
+from gcjax._threads import named_threads
 
 _T = TypeVar("_T")
 _NUM_THREADS = 2  # beside the one that traces: training a scheme takes two programs
 
 
-@contextlib.contextmanager
-def compiling_threads(name: str) -> Iterator[Executor]:
+def compiling_threads(name: str) -> AbstractContextManager[Executor]:
     """The threads, which bear this name; at the end of the block, for whatever reason, no more programs are begun."""
-    threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix=name)
-    try:
-        yield threads
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)
+    return named_threads(_NUM_THREADS, name)
 
 
 def one_ahead(items: Iterable[_T]) -> Iterator[_T]:

@@ -5,9 +5,7 @@ known at once. All stretches of a block then go on together, a step of each at a
 Each must end in the state in which the next one begins. Blocks are replayed by several threads.
 """
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any
 
@@ -15,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax._cores import num_cores
+from gcjax._threads import named_threads
 from gcjax.specifications import Specification
 from gcjax.specifications.base import are_equal
 from gcjax.specifications.events import Event
@@ -60,7 +60,7 @@ class Lanes:
         """
         # int[lanes + 1]: the first event of each lane in the block, and the end of the block.
         states_and_results, first_rows = [], np.linspace(0, self.block_size, self._num_lanes + 1, dtype=int)
-        with ThreadPoolExecutor(os.cpu_count()) as threads:  # JAX runs the programs of one thread one after the other
+        with named_threads(num_cores(), "gcjax-check") as threads:  # JAX runs those of one thread one after the other
             for first_event in range(0, events.kind.size - self.block_size + 1, self.block_size):
                 in_block = slice(first_event, first_event + self.block_size)
                 if is_wrong[in_block].any():
@@ -68,14 +68,14 @@ class Lanes:
                 events_of_block = jax.tree.map(lambda x, in_block=in_block: x[in_block], events)
                 states = self._replay(state, events_of_block, first_rows)  # arrays [lanes + 1, ...]
                 result = threads.submit(self._is_block_kept, states, events_of_block)
-                if first_event == 0:
-                    result.result()  # the program is compiled now, once, and not by each thread
+                if first_event == 0 and not result.result():  # waits: else each thread would compile the program
+                    return
                 state = jax.tree.map(lambda x: x[-1], states)
                 states_and_results.append((state, result))
-        for state, result in states_and_results:
-            if not result.result():
-                return
-            yield state
+            for state, result in states_and_results:
+                if not result.result():
+                    return
+                yield state
 
     def _is_block_kept(self, states: State, events: Event) -> bool:
         """Whether a block of events keeps to the specification, from `states`, arrays [lanes + 1, ...].
