@@ -25,7 +25,7 @@ def small_operations(*, run_briefly: bool = False) -> dict[str, Any]:
 
     With JAX 0.10 they take 0.5 to 0.7 times as long to compile as without. Event queues of a thousand workers and more
     take 0.4 to 1 times as long to run, those of a few 0.9 to 1.15 times. The rule of a live run of 16 workers and more
-    takes 0.4 to 0.9 times as long. Training steps would run longer.
+    takes 0.4 to 0.7 times as long. Training steps would run longer.
 
     Args:
       run_briefly: whether they take longer to compile than to run: hardly optimised, they take about half as long to

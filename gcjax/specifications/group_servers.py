@@ -279,7 +279,7 @@ class _Program(NamedTuple):
             & jnp.where(is_member, is_right_for_member, is_right_for_other).all()
             & (after.version == before.version + num_pushes)
             & alternates
-            & jnp.where(is_push, after.level == before.level, self._is_split(before, after, is_member))
+            & jnp.where(is_push, after.level == before.level, self._is_kept_or_split(before, after, is_member))
         )
 
     def _has_read(self, before: Groups, after: Groups) -> jax.Array:
@@ -287,7 +287,7 @@ class _Program(NamedTuple):
         has_read = (after.read == before.version) & (after.pushes_of_others == 0) & (after.pending_units == 0)
         return has_read & (after.group == before.group) if len(self.grouping.levels) == 1 else has_read
 
-    def _is_split(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
+    def _is_kept_or_split(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
         """bool[]: whether a read leaves the members' group as it is, or splits it as at the new level.
 
         `level`: how often groups have been halved; a row of `levels int[levels, W]`, each worker's group then. A read

@@ -60,7 +60,7 @@ class Lanes:
         """
         # int[lanes + 1]: the first event of each lane in the block, and the end of the block.
         states_and_results, first_rows = [], np.linspace(0, self.block_size, self._num_lanes + 1, dtype=int)
-        with named_threads(num_cores(), "gcjax-check") as threads:  # JAX runs those of one thread one after the other
+        with named_threads(num_cores(), "gcjax-check") as threads:
             for first_event in range(0, events.kind.size - self.block_size + 1, self.block_size):
                 in_block = slice(first_event, first_event + self.block_size)
                 if is_wrong[in_block].any():
